@@ -1,0 +1,256 @@
+"""The core: a model's weights and caches on their devices, and the compiled step.
+
+One step takes a ragged batch and returns, for the wanted rows, the greedy pick and the logits. Row counts are padded
+to a few families; `warm_up` runs each once, and nothing compiles afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from dgpp.checkpoint.slicing import local_shape, rank_slice
+from dgpp.checkpoint.spec import flatten
+from dgpp.engine.batch import Batch, Segment, build, family_for
+from dgpp.engine.pages import PagePool
+from dgpp.formats import Weight
+from dgpp.kernels import Kernels
+from dgpp.kernels import default as default_kernels
+from dgpp.layers.taps import Taps, match_sites
+from dgpp.models import Family
+from dgpp.world import Mesh, Single, World
+
+RANKED = PartitionSpec("rank")
+REPLICATED = PartitionSpec()
+
+
+@dataclass(frozen=True)
+class CoreSettings:
+    """How a core is laid out. Only `page_tokens` is a setting of the numerics: attention moves its running maximum
+    page by page."""
+
+    slots: int = 8
+    pool_tokens: int = 8192
+    page_tokens: int = 64
+    row_families: tuple[int, ...] = (16, 64, 256)
+    world: int = 1
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step returns for its wanted rows, in the order of `Batch.owners`. `logits` stays on the device."""
+
+    picks: np.ndarray  # int32 [wanted]: the greedy choice, ties to the lower id
+    logits: jax.Array  # float32 [B, V], rows beyond the wanted ones are zero
+    activations: dict[str, np.ndarray] = field(default_factory=dict)  # [rows, ...] of the real rows
+
+
+class Core:
+    """One model, ready to step. Not safe to use from several threads at once."""
+
+    def __init__(
+        self,
+        family: Family,
+        config: Any,
+        weights: Mapping[str, Any],
+        settings: CoreSettings | None = None,
+        kernels: Kernels | None = None,
+    ) -> None:
+        """`weights` is the tree of host `Weight`s that `load_weights` returns.
+
+        Raises ValueError when the settings contradict each other or the machine has too few devices.
+        """
+        self.family, self.config = family, config
+        self.settings = settings or CoreSettings()
+        self.kernels = kernels or default_kernels()
+        s = self.settings
+        if s.page_tokens % 16 or s.page_tokens < 16:
+            raise ValueError(f"page_tokens must be a multiple of 16, got {s.page_tokens}")
+        if s.pool_tokens < s.page_tokens:
+            raise ValueError(f"pool_tokens {s.pool_tokens} is less than one page of {s.page_tokens}")
+        if max(s.row_families) < s.slots:
+            raise ValueError(f"{s.slots} slots do not fit the largest row family, {max(s.row_families)}")
+        pages = s.pool_tokens // s.page_tokens
+        self.position_ceiling = config.max_position_embeddings
+        pages_per_slot = min(pages, -(-self.position_ceiling // s.page_tokens))
+        self.pool = PagePool(pages, s.page_tokens, s.slots, pages_per_slot)
+        self.samples = max(16, s.slots)
+        positions = min(self.position_ceiling, pages_per_slot * s.page_tokens)
+        constants = family.constants(config, positions, s.world)
+        plane_specs = family.planes(config, s.world)
+        self.plane_bytes_per_token = sum(p.bytes_per_token for p in plane_specs.values())
+
+        self.world: World
+        self._mesh: jax.sharding.Mesh | None = None
+        if s.world == 1:
+            self.world = Single()
+        else:
+            self.world = Mesh(s.world)
+            self._mesh = _device_mesh(s.world)
+        local = _rank_weights(family, config, weights, s.world)
+        self._weights, self._weight_specs = self._place(local)
+        self._constants, self._constant_specs = self._place(
+            {
+                **{k: (v, False) for k, v in constants.replicated.items()},
+                **{k: (v, True) for k, v in constants.ranked.items()},
+            }
+        )
+        shapes = {
+            name: ((plane.layers, pages, s.page_tokens, *plane.shape), plane.dtype)
+            for name, plane in plane_specs.items()
+        }
+        self._planes = self._zero_planes(shapes)
+        self._step = self._compile(frozenset())
+        self._captured: dict[frozenset[str], Any] = {}
+
+    # --- stepping -----------------------------------------------------------------------------------------------------
+
+    def step(self, segments: Sequence[Segment]) -> StepResult:
+        """Runs one batch: writes the rows' state and returns the wanted rows' picks and logits."""
+        batch = self._batch(segments, self.samples)
+        picks, logits, _ = self._run(self._step, batch)
+        return StepResult(np.asarray(picks)[: len(batch.owners)], logits)
+
+    def step_all(self, segments: Sequence[Segment], capture: str | Sequence[str] = ()) -> StepResult:
+        """The same step with as many wanted rows as there are rows, and with named activations.
+
+        It is compiled on first use for every row family and set of sites, so a serving engine does not call it.
+        Raises KeyError for a pattern that matches no site.
+        """
+        names = match_sites(capture, self.family.sites, self.config.layers) if capture else {}
+        sites = frozenset(names.values())
+        if sites not in self._captured:
+            self._captured[sites] = self._compile(sites)
+        rows = sum(len(s.tokens) for s in segments)
+        batch = self._batch(segments, family_for(rows, self.settings.row_families))
+        picks, logits, seen = self._run(self._captured[sites], batch)
+        used = batch.used
+        activations = {}
+        for name, site in names.items():
+            array = seen[site]
+            if site != name:
+                array = array[int(name.split(".")[1])]
+            activations[name] = np.asarray(array[:used])
+        return StepResult(np.asarray(picks)[: len(batch.owners)], logits, activations)
+
+    def warm_up(self) -> None:
+        """Compiles and runs the step once for every row family, on padding alone."""
+        for family in self.settings.row_families:
+            batch = build((), self.pool.table, family, self.samples)
+            picks, _, _ = self._run(self._step, batch)
+            picks.block_until_ready()
+
+    def _batch(self, segments: Sequence[Segment], samples: int) -> Batch:
+        rows = sum(len(s.tokens) for s in segments)
+        return build(segments, self.pool.table, family_for(rows, self.settings.row_families), samples)
+
+    def _run(self, step: Any, batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        picks, logits, self._planes, seen = step(
+            self._weights, self._constants, self._planes, batch.rows, batch.sample_rows, batch.sample_used
+        )
+        return picks, logits, seen
+
+    # --- construction -------------------------------------------------------------------------------------------------
+
+    def _compile(self, sites: frozenset[str]) -> Any:
+        """The jitted step that also returns the activations of `sites`; the planes are donated."""
+        family, config, world, kernels = self.family, self.config, self.world, self.kernels
+
+        def step(weights: Any, constants: Any, planes: Any, rows: Any, sample_rows: Any, sample_used: Any) -> Any:
+            taps = Taps(sites)
+            hidden, planes = family.forward(config, weights, constants, rows, planes, world, kernels, taps)
+            logits = family.logits(config, weights, hidden[sample_rows], sample_used, world, kernels)
+            picks = jnp.argmax(logits, axis=-1).astype(jnp.int32)  # the first of equals: the lower id
+            return picks, logits, planes, taps.seen
+
+        if self._mesh is None:
+            return jax.jit(step, donate_argnums=2)
+
+        def ranked(weights: Any, constants: Any, planes: Any, *rest: Any) -> Any:
+            own = partial(jax.tree.map, lambda spec, x: x[0] if spec == RANKED else x)
+            weights, constants = own(self._weight_specs, weights), own(self._constant_specs, constants)
+            planes = {name: plane[0] for name, plane in planes.items()}
+            picks, logits, planes, seen = step(weights, constants, planes, *rest)
+            return (picks, logits), {name: plane[None] for name, plane in planes.items()}, jax.tree.map(_first, seen)
+
+        def _first(x: jax.Array) -> jax.Array:
+            return x[None]
+
+        mapped = jax.shard_map(
+            ranked,
+            mesh=self._mesh,
+            in_specs=(self._weight_specs, self._constant_specs, RANKED, REPLICATED, REPLICATED, REPLICATED),
+            out_specs=(REPLICATED, RANKED, RANKED),
+            check_vma=False,
+        )
+
+        def flat(*args: Any) -> Any:
+            (picks, logits), planes, seen = mapped(*args)
+            # Every rank captures its own part; a notebook looks at rank 0's.
+            return picks, logits, planes, {site: x[0] for site, x in seen.items()}
+
+        return jax.jit(flat, donate_argnums=2)
+
+    def _place(self, arrays: Any) -> tuple[Any, Any]:
+        """(device arrays, partition specs) of a tree of (host array, is it ranked) pairs."""
+        is_pair = lambda x: isinstance(x, tuple)  # noqa: E731
+        specs = jax.tree.map(lambda pair: RANKED if pair[1] else REPLICATED, arrays, is_leaf=is_pair)
+        if self._mesh is None:
+            # A world of one holds its only rank's part without the rank axis.
+            place = lambda pair: jax.device_put(pair[0][0] if pair[1] else pair[0])  # noqa: E731
+        else:
+            mesh = self._mesh
+            place = lambda pair: jax.device_put(pair[0], NamedSharding(mesh, RANKED if pair[1] else REPLICATED))  # noqa: E731
+        return jax.tree.map(place, arrays, is_leaf=is_pair), specs
+
+    def _zero_planes(self, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, jax.Array]:
+        if self._mesh is None:
+            return {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        sharding = NamedSharding(self._mesh, RANKED)
+        return {
+            name: jnp.zeros((self.settings.world, *shape), dtype, device=sharding)
+            for name, (shape, dtype) in shapes.items()
+        }
+
+
+def _device_mesh(world: int) -> jax.sharding.Mesh:
+    devices = jax.devices()
+    if len(devices) < world:
+        raise ValueError(
+            f"a mesh world of {world} needs {world} devices, this process has {len(devices)}; on a CPU set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={world} before jax is imported"
+        )
+    return jax.make_mesh((world,), ("rank",), axis_types=(jax.sharding.AxisType.Auto,), devices=devices[:world])
+
+
+def _rank_weights(family: Family, config: Any, weights: Mapping[str, Any], world: int) -> dict[str, Any]:
+    """The tree of weights as (array, is it ranked) pairs: as loaded in world 1, else each rank's slices, stacked."""
+    specs = dict(flatten(family.abstract(config)))
+    sources = {path: path for path in specs}
+    if world > 1:
+        for path, (source, spec) in family.tied(config).items():
+            specs[path], sources[path] = spec, source
+    tree: dict[str, Any] = {}
+    for path, spec in specs.items():
+        node: Any = weights
+        for key in sources[path].split("."):
+            node = node[key]
+        ranked = world > 1 and spec.leaves is not None
+        if ranked:
+            slices = [rank_slice(spec, node.arrays, world, rank) for rank in range(world)]
+            arrays = {name: (np.stack([part[name] for part in slices]), True) for name in slices[0]}
+        else:
+            arrays = {name: (array, False) for name, array in node.arrays.items()}
+        *parents, leaf = path.split(".")
+        place = tree
+        for key in parents:
+            place = place.setdefault(key, {})
+        place[leaf] = Weight(arrays, node.format, local_shape(spec, world))
+    return tree

@@ -1,0 +1,75 @@
+"""What a model family is: its config, its abstract tree, its forward, and its releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dgpp.checkpoint.spec import SpecTree, TensorSpec
+
+
+class ConfigError(ValueError):
+    """A config.json that this family cannot run; the message names the field and what is supported."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One published layout of a family in miniature, for the fixture writer.
+
+    `config` is its config.json; `shards` is the number of safetensors files (1: a single file without an index).
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    shards: int = 1
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Arrays a forward needs beside the checkpoint's: `replicated` ones, and `ranked` ones of shape [W, ...] of which
+    each rank sees its own row."""
+
+    replicated: dict[str, np.ndarray]
+    ranked: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class PlaneSpec:
+    """One paged cache plane of a rank: L layers, each storing `shape` values of `dtype` per token."""
+
+    layers: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes one token takes in this plane, over all layers."""
+        return self.layers * int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family. The functions are those of its module, which reads top to bottom.
+
+    `config(raw)` is the frozen config of a raw config.json and raises ConfigError.
+    `abstract(c)` is the tree of its tensors; `tied(c)` the specs of tensors that read another one's data.
+    `constants(c, positions, world)` and `planes(c, world)` describe what stands beside the weights on each rank.
+    `sites` are the activations that `forward` can return.
+    `forward(c, weights, constants, rows, planes, world, kernels, taps)` is (hidden [R, D] bf16, planes).
+    `logits(c, weights, hidden, used, world, kernels)` is [R, V] float32, the same on every rank.
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    config: Callable[[Mapping[str, Any]], Any]
+    abstract: Callable[[Any], SpecTree]
+    tied: Callable[[Any], dict[str, tuple[str, TensorSpec]]]
+    constants: Callable[[Any, int, int], Constants]
+    planes: Callable[[Any, int], dict[str, PlaneSpec]]
+    sites: tuple[str, ...]
+    forward: Callable[..., Any]
+    logits: Callable[..., Any]
+    releases: Mapping[str, Release] = field(default_factory=dict)

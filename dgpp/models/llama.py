@@ -1,0 +1,387 @@
+"""The Llama architecture (SmolLM2 and other LlamaForCausalLM checkpoints).
+
+A decoder of L layers, each RMSNorm -> grouped-query attention with rotary positions -> residual, then RMSNorm ->
+SwiGLU -> residual; a final RMSNorm and a head, tied to the embedding or not. Equations: `modeling_llama.py` of
+transformers 5.24. Rounding points: every stored activation is bfloat16, rounded once from float32; gate and up stay
+float32 until their product; attention scores and sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgpp.checkpoint.slicing import leaf_size, local_ranges, local_shape, rank_leaves, shared_range
+from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
+from dgpp.formats import Weight
+from dgpp.formats.bf16 import BFLOAT16
+from dgpp.kernels import Kernels
+from dgpp.layers.mlp import swiglu
+from dgpp.layers.norm import rms_norm
+from dgpp.layers.rope import Rope, apply_rope
+from dgpp.layers.rounding import add_bf16, to_bf16
+from dgpp.layers.rows import Rows
+from dgpp.layers.taps import Taps
+from dgpp.models.family import ConfigError, Constants, Family, PlaneSpec, Release
+from dgpp.world import World
+
+# --- config ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The fields of config.json that shape the forward; names as in the file, except `layers`."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    rope: Rope
+
+    def kv_head_of(self, head: int) -> int:
+        """The K/V head that query head `head` reads."""
+        return head * self.num_key_value_heads // self.num_attention_heads
+
+
+def _positive(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = raw.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"config.json: {key} must be a positive integer, got {value!r}")
+    return value
+
+
+def config(raw: Mapping[str, Any]) -> LlamaConfig:
+    """The config of a raw config.json. Raises ConfigError naming the field that cannot be run."""
+    for key in ("attention_bias", "mlp_bias"):
+        if raw.get(key):
+            raise ConfigError(f"config.json: {key}=true is not supported by the llama family")
+    if raw.get("hidden_act", "silu") != "silu":
+        raise ConfigError(f"config.json: hidden_act {raw['hidden_act']!r} is not supported; the llama family has silu")
+    if raw.get("quantization_config"):
+        raise ConfigError("config.json: quantization_config is not supported by the llama family; use a BF16 snapshot")
+    hidden, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
+    kv_heads = _positive(raw, "num_key_value_heads", heads)
+    head_dim = raw.get("head_dim") or hidden // heads
+    if heads % kv_heads:
+        raise ConfigError(
+            f"config.json: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}"
+        )
+    if not isinstance(head_dim, int) or head_dim % 16:
+        raise ConfigError(f"config.json: head_dim {head_dim!r} is not a multiple of 16")
+    eps = raw.get("rms_norm_eps", 1e-6)
+    if not isinstance(eps, float | int) or not 0 < eps < 1:
+        raise ConfigError(f"config.json: rms_norm_eps must be in (0, 1), got {eps!r}")
+    positions = _positive(raw, "max_position_embeddings")
+    return LlamaConfig(
+        vocab_size=_positive(raw, "vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=_positive(raw, "intermediate_size"),
+        layers=_positive(raw, "num_hidden_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=float(eps),
+        max_position_embeddings=positions,
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        rope=_rope(raw, head_dim, positions),
+    )
+
+
+def _rope(raw: Mapping[str, Any], head_dim: int, positions: int) -> Rope:
+    try:
+        return Rope.from_config(raw, head_dim, positions)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+# --- tensors --------------------------------------------------------------------------------------------------------
+
+
+def head_spec(c: LlamaConfig) -> TensorSpec:
+    """The head: the vocabulary is cut in four leaves by the floor rule (E-2.6)."""
+    source = "model.embed_tokens" if c.tie_word_embeddings else "lm_head"
+    vocab = Leaves(0, even_ranges(c.vocab_size))
+    return TensorSpec(source, (c.vocab_size, c.hidden_size), ("vocab", "embed"), leaves=vocab)
+
+
+def layer_specs(c: LlamaConfig) -> dict[str, TensorSpec]:
+    """The tensors of a layer, stacked over all layers. Query heads and MLP columns are cut in four leaves by the
+    floor rule; a leaf needs the K/V heads that its query heads read."""
+    d, f, dh = c.hidden_size, c.intermediate_size, c.head_dim
+    heads = even_ranges(c.num_attention_heads)
+    kv = tuple((c.kv_head_of(a), c.kv_head_of(b - 1) + 1 if b > a else c.kv_head_of(a)) for a, b in heads)
+    q_rows, q_columns = (Leaves(axis, tuple((a * dh, b * dh) for a, b in heads)) for axis in (0, 1))
+    kv_rows = Leaves(0, tuple((a * dh, b * dh) for a, b in kv), partition=False)
+    mlp_rows, mlp_columns = (Leaves(axis, even_ranges(f)) for axis in (0, 1))
+
+    def spec(name: str, shape: tuple[int, ...], axes: tuple[str, ...], leaves: Leaves | None = None) -> TensorSpec:
+        return TensorSpec("model.layers.{layer}." + name, shape, axes, leaves=leaves, layers=c.layers)
+
+    q, k = c.num_attention_heads * dh, c.num_key_value_heads * dh
+    return {
+        "attn_norm": spec("input_layernorm", (d,), ("embed",)),
+        "q_proj": spec("self_attn.q_proj", (q, d), ("heads", "embed"), q_rows),
+        "k_proj": spec("self_attn.k_proj", (k, d), ("kv_heads", "embed"), kv_rows),
+        "v_proj": spec("self_attn.v_proj", (k, d), ("kv_heads", "embed"), kv_rows),
+        "o_proj": spec("self_attn.o_proj", (d, q), ("embed", "heads"), q_columns),
+        "mlp_norm": spec("post_attention_layernorm", (d,), ("embed",)),
+        "gate_proj": spec("mlp.gate_proj", (f, d), ("mlp", "embed"), mlp_rows),
+        "up_proj": spec("mlp.up_proj", (f, d), ("mlp", "embed"), mlp_rows),
+        "down_proj": spec("mlp.down_proj", (d, f), ("embed", "mlp"), mlp_columns),
+    }
+
+
+def abstract(c: LlamaConfig) -> SpecTree:
+    """The tree of the family's tensors. A tied checkpoint has no `head`."""
+    tree: SpecTree = {
+        "embed": TensorSpec("model.embed_tokens", (c.vocab_size, c.hidden_size), ("vocab", "embed")),
+        "layers": dict(layer_specs(c)),
+        "final_norm": TensorSpec("model.norm", (c.hidden_size,), ("embed",)),
+    }
+    if not c.tie_word_embeddings:
+        tree["head"] = head_spec(c)
+    return tree
+
+
+def tied(c: LlamaConfig) -> dict[str, tuple[str, TensorSpec]]:
+    """{path: (path it reads, spec)}: a tied head reads the embedding's data, cut like a head."""
+    return {"head": ("embed", head_spec(c))} if c.tie_word_embeddings else {}
+
+
+# --- what stands beside the weights -----------------------------------------------------------------------------------
+
+
+def constants(c: LlamaConfig, positions: int, world: int) -> Constants:
+    """The rotary table, float32 [positions, Dh/2] twice, and the K/V head that each local query head reads [W, H]."""
+    cos, sin = c.rope.table(positions)
+    return Constants({"cos": cos, "sin": sin}, {"kv_index": kv_index(c, world)})
+
+
+def kv_index(c: LlamaConfig, world: int) -> np.ndarray:
+    """int32 [W, H of a rank]: the local K/V head of every local query head; 0 for heads that only pad a leaf."""
+    if world == 1:
+        return np.array([[c.kv_head_of(h) for h in range(c.num_attention_heads)]], np.int32)
+    specs = layer_specs(c)
+    q_leaves, kv_leaves = specs["q_proj"].leaves, specs["k_proj"].leaves
+    assert q_leaves is not None
+    assert kv_leaves is not None
+    padded = leaf_size(q_leaves) // c.head_dim
+    table = np.zeros((world, local_shape(specs["q_proj"], world)[0] // c.head_dim), np.int32)
+    for rank in range(world):
+        base = shared_range(kv_leaves, world, rank)[0] // c.head_dim
+        for place, leaf in enumerate(rank_leaves(world, rank)):
+            start, stop = (bound // c.head_dim for bound in q_leaves.ranges[leaf])
+            for i, head in enumerate(range(start, stop)):
+                table[rank, place * padded + i] = c.kv_head_of(head) - base
+    return table
+
+
+def planes(c: LlamaConfig, world: int) -> dict[str, PlaneSpec]:
+    """The K and V planes of one rank: bf16 [L, pages, page, K, Dh] each, K/V heads cut as the rank needs them."""
+    heads = local_shape(layer_specs(c)["k_proj"], world)[0] // c.head_dim
+    plane = PlaneSpec(c.layers, (heads, c.head_dim), BFLOAT16)
+    return {"k": plane, "v": plane}
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+SITES = (
+    "embed",
+    *(
+        f"layers.*.{site}"
+        for site in (
+            "attn_norm",
+            "attn.q",
+            "attn.k",
+            "attn.v",
+            "attn.mix",
+            "attn.out",
+            "mlp_norm",
+            "mlp.gate",
+            "mlp.up",
+            "mlp.act",
+            "mlp.out",
+            "out",
+        )
+    ),
+    "final_norm",
+)
+"""Names of the activations a forward can return; those of layers have one array per layer."""
+
+
+def forward(
+    c: LlamaConfig,
+    weights: Mapping[str, Any],
+    constants: Mapping[str, jax.Array],
+    rows: Rows,
+    planes: dict[str, jax.Array],
+    world: World,
+    kernels: Kernels,
+    taps: Taps,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(final hidden state of every row, bf16 [R, D]; the planes with the rows' K and V written).
+
+    All rows are written to the cache before any attends, so segments of any length and phase mix freely.
+    """
+    token, position = jnp.maximum(rows.token, 0), jnp.maximum(rows.position, 0)
+    cos, sin = constants["cos"][position], constants["sin"][position]
+    h = taps("embed", weights["embed"].arrays["values"][token])
+
+    def body(carry: Any, layer: jax.Array) -> Any:
+        h, planes = carry
+        inner = taps.scoped()
+        h, planes = attention_block(
+            c, weights["layers"], layer, h, (cos, sin), constants["kv_index"], rows, planes, world, kernels, inner
+        )
+        h = mlp_block(c, weights["layers"], layer, h, rows, world, kernels, inner)
+        inner("out", h)
+        return (h, planes), inner.seen
+
+    (h, planes), seen = jax.lax.scan(body, (h, planes), jnp.arange(c.layers, dtype=jnp.int32))
+    taps.add_layers(seen)
+    return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), planes
+
+
+def attention_block(
+    c: LlamaConfig,
+    w: Mapping[str, Weight],
+    layer: jax.Array,
+    h: jax.Array,
+    rope: tuple[jax.Array, jax.Array],
+    kv_index: jax.Array,
+    rows: Rows,
+    planes: dict[str, jax.Array],
+    world: World,
+    kernels: Kernels,
+    taps: Taps,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(h + attention(norm(h)), bf16 [R, D]; planes). `w` is stacked over layers; `layer` picks one."""
+    x = taps("attn_norm", rms_norm(h, w["attn_norm"].arrays["values"][layer], c.rms_norm_eps, rows.zero))
+
+    def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
+        y = to_bf16(kernels.linear(x, w[name], layer, rows.used))
+        return y.reshape(y.shape[0], -1, c.head_dim)
+
+    q = taps("attn.q", apply_rope(heads("q_proj"), *rope, rows.zero))
+    k = taps("attn.k", apply_rope(heads("k_proj"), *rope, rows.zero))
+    v = taps("attn.v", heads("v_proj"))
+    mix, k_plane, v_plane = kernels.attention(
+        q, k, v, planes["k"], planes["v"], layer, rows.page_table, rows.position, rows.slot, kv_index,
+        scale=c.head_dim**-0.5, zero=rows.zero, used=rows.used,
+    )  # fmt: skip
+    mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
+    o_ranges = local_ranges(layer_specs(c)["o_proj"], world.size)
+    leaves = to_bf16(kernels.linear_leaves(mix, w["o_proj"], layer, rows.used, o_ranges))
+    return add_bf16(h, taps("attn.out", world.fold(leaves))), {"k": k_plane, "v": v_plane}
+
+
+def mlp_block(
+    c: LlamaConfig,
+    w: Mapping[str, Weight],
+    layer: jax.Array,
+    h: jax.Array,
+    rows: Rows,
+    world: World,
+    kernels: Kernels,
+    taps: Taps,
+) -> jax.Array:
+    """h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]. `w` is stacked over layers; `layer` picks one."""
+    x = taps("mlp_norm", rms_norm(h, w["mlp_norm"].arrays["values"][layer], c.rms_norm_eps, rows.zero))
+    gate = taps("mlp.gate", kernels.linear(x, w["gate_proj"], layer, rows.used))
+    up = taps("mlp.up", kernels.linear(x, w["up_proj"], layer, rows.used))
+    act = taps("mlp.act", swiglu(gate, up, rows.zero))
+    ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
+    leaves = to_bf16(kernels.linear_leaves(act, w["down_proj"], layer, rows.used, ranges))
+    return add_bf16(h, taps("mlp.out", world.fold(leaves)))
+
+
+def logits(
+    c: LlamaConfig,
+    weights: Mapping[str, Any],
+    hidden: jax.Array,
+    used: jax.Array,
+    world: World,
+    kernels: Kernels,
+) -> jax.Array:
+    """The head on `hidden` bf16 [R, D]: float32 [R, V], the same on every rank; rows from `used` on are zero."""
+    head = weights.get("head", weights["embed"])
+    local = kernels.linear(hidden, head, jnp.int32(0), used)
+    return world.gather(local, [stop - start for start, stop in even_ranges(c.vocab_size)])
+
+
+# --- releases ---------------------------------------------------------------------------------------------------------
+
+_TINY: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "torch_dtype": "bfloat16",
+}
+
+RELEASES = {
+    release.name: release
+    for release in (
+        Release("tiny", _TINY, shards=2),
+        Release("tiny-tied", {**_TINY, "tie_word_embeddings": True}),
+        Release(
+            "tiny-9x3",
+            {
+                **_TINY,
+                "hidden_size": 144,
+                "num_attention_heads": 9,
+                "num_key_value_heads": 3,
+                "tie_word_embeddings": True,
+            },
+        ),
+        Release(
+            "tiny-llama3-rope",
+            {
+                **_TINY,
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 256,
+                },
+            },
+        ),
+    )
+}
+
+FAMILY = Family(
+    name="llama",
+    architectures=("LlamaForCausalLM",),
+    config=config,
+    abstract=abstract,
+    tied=tied,
+    constants=constants,
+    planes=planes,
+    sites=SITES,
+    forward=forward,
+    logits=logits,
+    releases=RELEASES,
+)
