@@ -47,7 +47,7 @@ class CoreSettings:
 class StepResult:
     """What a step returns for its wanted rows, in the order of `Batch.owners`. `logits` stays on the device."""
 
-    picks: np.ndarray  # int32 [wanted]: the greedy choice, ties to the lower id
+    picks: np.ndarray  # int32 [wanted]: the greedy choice, ties to the lower id; -1 where a logit is not a number
     logits: jax.Array  # float32 [B, V], rows beyond the wanted ones are zero
     activations: dict[str, np.ndarray] = field(default_factory=dict)  # [rows, ...] of the real rows
 
@@ -167,7 +167,8 @@ class Core:
             taps = Taps(sites)
             hidden, planes = family.forward(config, weights, constants, rows, planes, world, kernels, taps)
             logits = family.logits(config, weights, hidden[sample_rows], sample_used, world, kernels)
-            picks = jnp.argmax(logits, axis=-1).astype(jnp.int32)  # the first of equals: the lower id
+            picks = jnp.argmax(logits, axis=-1).astype(jnp.int32)  # the first of equals (the lower id), or a NaN
+            picks = jnp.where(jnp.isnan(logits.max(axis=-1)), -1, picks)
             return picks, logits, planes, taps.seen
 
         if self._mesh is None:

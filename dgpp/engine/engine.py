@@ -1,0 +1,296 @@
+"""The engine that serves: one thread that plans, steps, and hands tokens to the owners of requests.
+
+A tick sweeps cancelled and stopped requests, asks the scheduler for a plan, runs one step and applies its tokens.
+Flags raised during a step are seen by the next tick's sweep, so whatever ends a request frees its slot and pages
+within one step, wherever the request is: queued, reading its prompt, or decoding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from dgpp.engine import compiles
+from dgpp.engine.batch import Segment
+from dgpp.engine.core import Core, StepResult
+from dgpp.engine.request import (
+    ContextLengthExceeded,
+    EngineFailed,
+    EngineInfo,
+    EngineStats,
+    Event,
+    FailEvent,
+    FinishEvent,
+    FinishReason,
+    Overloaded,
+    Request,
+    ShuttingDown,
+    TokenEvent,
+)
+from dgpp.engine.sampler import Sampler, needs_logits
+from dgpp.engine.scheduler import Fifo, Live, Scheduler
+from dgpp.layers.rows import Phase
+
+
+class RunningHandle:
+    """The owner's side of a request: a queue of events in, two flags out."""
+
+    def __init__(self, live: Live, wake: threading.Condition) -> None:
+        self.live = live
+        self.sampler = (
+            Sampler(live.request.sampling, live.request.prompt) if needs_logits(live.request.sampling) else None
+        )
+        self.stopped = False
+        self.cancelled = False
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._wake = wake
+
+    def put(self, event: Event) -> None:
+        """Hands one event to the owner (called by the engine's thread)."""
+        self._events.put(event)
+
+    def events(self, timeout: float | None = None) -> Iterator[Event | None]:
+        """Events in order up to the last; None whenever `timeout` seconds pass without one."""
+        while True:
+            try:
+                event = self._events.get(timeout=timeout)
+            except queue.Empty:
+                yield None
+                continue
+            yield event
+            if not isinstance(event, TokenEvent):
+                return
+
+    def stop(self) -> None:
+        """Ends the request at the next tick with reason "stop"."""
+        with self._wake:
+            self.stopped = True
+            self._wake.notify()
+
+    def cancel(self) -> None:
+        """Ends the request at the next tick with reason "cancelled"."""
+        with self._wake:
+            self.cancelled = True
+            self._wake.notify()
+
+
+class LocalEngine:
+    """An `Engine` over one `Core` in this process."""
+
+    def __init__(self, core: Core, *, queue_limit: int = 64, prefill_budget: int = 240) -> None:
+        """Warms the core up and starts the thread. `queue_limit` 0 means no limit."""
+        self._core = core
+        settings = core.settings
+        self._info = EngineInfo(
+            vocab_size=core.config.vocab_size,
+            position_ceiling=core.position_ceiling,
+            pool_tokens=core.pool.pages * settings.page_tokens,
+            max_concurrency=settings.slots,
+            queue_limit=queue_limit,
+        )
+        self._scheduler: Scheduler = Fifo(core.pool, settings.slots, max(settings.row_families), prefill_budget)
+        self._wake = threading.Condition()
+        self._arrivals: list[RunningHandle] = []
+        self._handles: dict[int, RunningHandle] = {}
+        self._ids = itertools.count()
+        self._closing = False
+        self._failed: str | None = None
+        self._counts: Counter[str] = Counter()
+        self._finished: Counter[str] = Counter()
+        self._step_seconds = self._prefill_seconds = 0.0
+        core.warm_up()
+        self._compiles_at_ready = compiles.count()
+        self._thread = threading.Thread(target=self._run, name="dgpp-engine", daemon=True)
+        self._thread.start()
+
+    # --- the server's side --------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> EngineInfo:
+        """Limits, fixed for the engine's life."""
+        return self._info
+
+    def submit(self, request: Request, *, count: int = 1) -> list[RunningHandle]:
+        """Accepts `count` continuations of one prompt, or none; choice c samples with seed + c (64 bits)."""
+        if not request.prompt:
+            raise ValueError("prompt must hold at least one token")
+        if request.max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {request.max_tokens}")
+        wrong = [t for t in request.prompt if not 0 <= t < self._info.vocab_size]
+        if wrong:
+            raise ValueError(f"prompt token {wrong[0]} is outside the vocabulary of {self._info.vocab_size}")
+        total, limit = len(request.prompt) + request.max_tokens, self._info.context_limit
+        if total > limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {len(request.prompt)} tokens and the budget is {request.max_tokens}: "
+                f"{total} in all, more than the context of {limit} tokens"
+            )
+        handles = []
+        for choice in range(count):
+            sampling = replace(request.sampling, seed=(request.sampling.seed + choice) & (2**64 - 1))
+            live = Live(next(self._ids), replace(request, sampling=sampling))
+            handles.append(RunningHandle(live, self._wake))
+        with self._wake:
+            if self._failed:
+                raise EngineFailed(self._failed)
+            if self._closing:
+                raise ShuttingDown("the server is shutting down")
+            waiting = self._scheduler.queued + len(self._arrivals)
+            if self._info.queue_limit and waiting + count > self._info.queue_limit:
+                self._counts["requests_shed"] += count
+                raise Overloaded(f"{waiting} requests are waiting, the limit is {self._info.queue_limit}")
+            self._arrivals.extend(handles)
+            self._counts["requests_total"] += count
+            self._wake.notify()
+        return handles
+
+    def stats(self) -> EngineStats:
+        """The counters now."""
+        with self._wake:
+            running = self._scheduler.running
+            prefilling = sum(live.prefilling for live in running)
+            return EngineStats(
+                active=len(running) - prefilling,
+                prefilling=prefilling,
+                queued=self._scheduler.queued + len(self._arrivals),
+                pool_blocks_total=self._core.pool.pages,
+                pool_blocks_in_use=self._core.pool.in_use,
+                finished=dict(self._finished),
+                step_ms=self._step_seconds * 1e3,
+                prefill_ms=self._prefill_seconds * 1e3,
+                compiles_after_ready=compiles.count() - self._compiles_at_ready,
+                failed=self._failed,
+                **self._counts,
+            )
+
+    def shutdown(self, timeout: float = 30.0) -> None:
+        """Refuses new requests, ends live ones with `server_shutdown`, and joins the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout)
+
+    # --- the engine's thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._wake:
+                    while not (self._closing or self._arrivals or self._handles):
+                        self._wake.wait()
+                    if self._closing:
+                        break
+                    planned = self._sweep_and_plan()
+                if planned:
+                    self._tick(planned)
+        except Exception as error:  # the engine cannot go on: every owner must hear of it
+            self._end_all(FailEvent("engine_failure", f"the engine stopped: {type(error).__name__}"), repr(error))
+            raise
+        self._end_all(FailEvent("server_shutdown", "the server is shutting down"), None)
+
+    def _sweep_and_plan(self) -> list[tuple[Live, Segment]]:
+        for handle in self._arrivals:
+            self._handles[handle.live.id] = handle
+            self._scheduler.add(handle.live)
+        self._arrivals.clear()
+        for handle in list(self._handles.values()):
+            if handle.cancelled:
+                self._finish(handle, "cancelled")
+            elif handle.stopped:
+                self._finish(handle, "stop")
+        return self._scheduler.plan()
+
+    def _tick(self, planned: list[tuple[Live, Segment]]) -> None:
+        started = time.perf_counter()
+        segments = [segment for _, segment in planned]
+        result = self._core.step(segments)
+        sampled = [live for live, segment in planned if segment.sampled]
+        tokens = self._choose(sampled, result)
+        seconds = time.perf_counter() - started
+        with self._wake:
+            self._count(planned, seconds)
+            self._scheduler.advance(planned)
+            for live, event in zip(sampled, tokens, strict=True):
+                self._apply(self._handles[live.id], event)
+
+    def _choose(self, sampled: list[Live], result: StepResult) -> list[TokenEvent | FailEvent]:
+        """The next token of every sampled request: the device's pick, or the sampler's draw from the logits.
+
+        Logits that are not a number end their own request and nobody else's.
+        """
+        samplers = [self._handles[live.id].sampler for live in sampled]
+        logits = np.asarray(result.logits) if any(samplers) else None
+        events: list[TokenEvent | FailEvent] = []
+        for row, (live, sampler) in enumerate(zip(sampled, samplers, strict=True)):
+            pick = int(result.picks[row])
+            if pick < 0:
+                where = len(live.request.prompt) + len(live.generated)
+                events.append(FailEvent("engine_failure", f"the model's logits for position {where} are not numbers"))
+            elif sampler is None:
+                events.append(TokenEvent(pick))
+            else:
+                assert logits is not None
+                choice = sampler.choose(logits[row])
+                sampler.accept(choice.token)
+                events.append(TokenEvent(choice.token, choice.logprobs))
+        return events
+
+    def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
+        """Publishes a token, then tests in the order of E-3.6: end of sequence, then the budget."""
+        live = handle.live
+        if isinstance(event, FailEvent):
+            self._forget(handle)
+            self._counts["requests_failed"] += 1
+            handle.put(event)
+            return
+        if not live.generated:
+            self._counts["prompts_prefilled"] += 1
+        live.generated.append(event.token)
+        self._counts["tokens_generated"] += 1
+        handle.put(event)
+        if event.token in live.request.eos and not live.request.ignore_eos:
+            self._finish(handle, "eos")
+        elif len(live.generated) >= live.request.max_tokens:
+            self._finish(handle, "length")
+
+    def _finish(self, handle: RunningHandle, reason: FinishReason) -> None:
+        self._forget(handle)
+        self._finished[reason] += 1
+        if reason == "cancelled":
+            self._counts["requests_cancelled"] += 1
+        handle.put(FinishEvent(reason))
+
+    def _forget(self, handle: RunningHandle) -> None:
+        del self._handles[handle.live.id]
+        self._scheduler.remove(handle.live)
+
+    def _count(self, planned: list[tuple[Live, Segment]], seconds: float) -> None:
+        decoding = sum(segment.phase == Phase.DECODE for _, segment in planned)
+        reading = sum(len(segment.tokens) for _, segment in planned if segment.phase == Phase.PREFILL)
+        self._counts["prompt_tokens"] += reading
+        self._counts["prompt_tokens_computed"] += reading
+        self._counts["decode_rows"] += decoding
+        if decoding:
+            self._counts["decode_steps"] += 1
+            self._step_seconds += seconds
+        else:
+            self._prefill_seconds += seconds
+
+    def _end_all(self, event: FailEvent, failed: str | None) -> None:
+        with self._wake:
+            self._failed = failed
+            self._closing = True
+            for handle in [*self._handles.values(), *self._arrivals]:
+                if handle.live.id in self._handles:
+                    self._scheduler.remove(handle.live)
+                self._counts["requests_failed"] += 1
+                handle.put(event)
+            self._handles.clear()
+            self._arrivals.clear()
