@@ -1,0 +1,45 @@
+"""Tiny random models in memory, for tests that need no files."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dgpp.checkpoint.spec import flatten
+from dgpp.engine.core import Core, CoreSettings
+from dgpp.formats import Weight
+from dgpp.models import FAMILIES, Family
+
+VOCAB = 259
+
+
+@cache
+def tiny(release: str = "tiny", family: str = "llama") -> tuple[Family, Any, dict[str, Any]]:
+    """(family, config, weights) of a release in miniature, with a vocabulary of 259."""
+    found = FAMILIES[family]
+    config = found.config({**found.releases[release].config, "vocab_size": VOCAB})
+    rng = np.random.default_rng(0)
+    tree: dict[str, Any] = {}
+    for path, spec in flatten(found.abstract(config)):
+        shape = ((spec.layers,) if spec.layers else ()) + spec.shape
+        noise = rng.standard_normal(shape).astype(np.float32)
+        values = 1 + 0.1 * noise if len(spec.shape) == 1 else noise / np.sqrt(np.float32(spec.shape[-1]))
+        node = tree
+        *parents, leaf = path.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = Weight(spec.codec.encode(values), spec.format, spec.shape)
+    return found, config, tree
+
+
+def tiny_core(release: str = "tiny", **settings: Any) -> Core:
+    """A core on a tiny model; the defaults are small so that page borders and full pools are near."""
+    layout = {"slots": 4, "pool_tokens": 512, "page_tokens": 16, "row_families": (16, 64, 128), **settings}
+    return Core(*tiny(release), CoreSettings(**layout))
+
+
+def tokens(count: int, seed: int = 1) -> tuple[int, ...]:
+    """`count` random ids."""
+    return tuple(np.random.default_rng(seed).integers(0, VOCAB, count).tolist())
