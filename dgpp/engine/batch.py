@@ -28,7 +28,7 @@ class Batch:
 
     rows: Rows
     sample_rows: np.ndarray  # int32 [B]: rows of the batch whose logits are wanted, padded with 0
-    sample_used: np.ndarray  # int32 []: how many of them are real
+    sample_used: np.int32  #: how many of them are real
     owners: tuple[tuple[int, int], ...]  # (segment, row within it) of every wanted row, in the order of the logits
 
     @property

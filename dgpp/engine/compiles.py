@@ -11,7 +11,7 @@ _count = 0
 _listening = False
 
 
-def _on_duration(event: str, duration: float, **_: object) -> None:
+def _on_duration(event: str, duration_secs: float, **_: str | int) -> None:
     global _count
     if event == "/jax/core/compile/backend_compile_duration":
         with _lock:

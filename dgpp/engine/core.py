@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from dgpp.checkpoint.slicing import local_shape, rank_slice
+from dgpp.checkpoint.load import available_memory
+from dgpp.checkpoint.slicing import WORLDS, local_shape, rank_slice
 from dgpp.checkpoint.spec import flatten
 from dgpp.engine.batch import Batch, Segment, build, family_for
 from dgpp.engine.pages import PagePool
@@ -31,6 +32,10 @@ RANKED = PartitionSpec("rank")
 REPLICATED = PartitionSpec()
 
 
+class SettingsError(ValueError):
+    """Settings that contradict each other, or that this machine cannot hold."""
+
+
 @dataclass(frozen=True)
 class CoreSettings:
     """How a core is laid out. Only `page_tokens` is a setting of the numerics: attention moves its running maximum
@@ -41,6 +46,19 @@ class CoreSettings:
     page_tokens: int = 64
     row_families: tuple[int, ...] = (16, 64, 256)
     world: int = 1
+
+    def check(self) -> None:
+        """Raises SettingsError naming the setting that is wrong."""
+        if self.slots < 1:
+            raise SettingsError(f"slots must be at least 1, got {self.slots}")
+        if self.page_tokens % 16 or self.page_tokens < 16:
+            raise SettingsError(f"page_tokens must be a multiple of 16, got {self.page_tokens}")
+        if self.pool_tokens < self.page_tokens:
+            raise SettingsError(f"pool_tokens {self.pool_tokens} is less than one page of {self.page_tokens}")
+        if max(self.row_families) < self.slots:
+            raise SettingsError(f"{self.slots} slots do not fit the largest row family, {max(self.row_families)}")
+        if self.world not in WORLDS:
+            raise SettingsError(f"world must be one of {WORLDS}, got {self.world}")
 
 
 @dataclass(frozen=True)
@@ -65,18 +83,14 @@ class Core:
     ) -> None:
         """`weights` is the tree of host `Weight`s that `load_weights` returns.
 
-        Raises ValueError when the settings contradict each other or the machine has too few devices.
+        Raises SettingsError, before anything is allocated, when the settings contradict each other, when the machine
+        has too few devices, or when the caches do not fit its memory.
         """
         self.family, self.config = family, config
         self.settings = settings or CoreSettings()
         self.kernels = kernels or default_kernels()
         s = self.settings
-        if s.page_tokens % 16 or s.page_tokens < 16:
-            raise ValueError(f"page_tokens must be a multiple of 16, got {s.page_tokens}")
-        if s.pool_tokens < s.page_tokens:
-            raise ValueError(f"pool_tokens {s.pool_tokens} is less than one page of {s.page_tokens}")
-        if max(s.row_families) < s.slots:
-            raise ValueError(f"{s.slots} slots do not fit the largest row family, {max(s.row_families)}")
+        s.check()
         pages = s.pool_tokens // s.page_tokens
         self.position_ceiling = config.max_position_embeddings
         pages_per_slot = min(pages, -(-self.position_ceiling // s.page_tokens))
@@ -86,7 +100,7 @@ class Core:
         constants = family.constants(config, positions, s.world)
         plane_specs = family.planes(config, s.world)
         self.plane_bytes_per_token = sum(p.bytes_per_token for p in plane_specs.values())
-
+        _check_memory(s, self.plane_bytes_per_token * s.world)
         self.world: World
         self._mesh: jax.sharding.Mesh | None = None
         if s.world == 1:
@@ -221,10 +235,20 @@ class Core:
         }
 
 
+def _check_memory(settings: CoreSettings, bytes_per_token: int) -> None:
+    available = available_memory()
+    needed = settings.pool_tokens * bytes_per_token
+    if available is not None and needed > available:
+        raise SettingsError(
+            f"a pool of {settings.pool_tokens} tokens needs {needed / 2**30:.2f} GiB and {available / 2**30:.2f} GiB "
+            f"are available; at most {available // bytes_per_token} tokens would fit"
+        )
+
+
 def _device_mesh(world: int) -> jax.sharding.Mesh:
     devices = jax.devices()
     if len(devices) < world:
-        raise ValueError(
+        raise SettingsError(
             f"a mesh world of {world} needs {world} devices, this process has {len(devices)}; on a CPU set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={world} before jax is imported"
         )

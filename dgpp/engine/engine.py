@@ -8,6 +8,7 @@ within one step, wherever the request is: queued, reading its prompt, or decodin
 from __future__ import annotations
 
 import itertools
+import logging
 import queue
 import threading
 import time
@@ -29,23 +30,28 @@ from dgpp.engine.request import (
     FailEvent,
     FinishEvent,
     FinishReason,
+    Handle,
     Overloaded,
     Request,
     ShuttingDown,
     TokenEvent,
 )
-from dgpp.engine.sampler import Sampler, needs_logits
+from dgpp.engine.sampler import LogitsError, Sampler, needs_logits, validate
 from dgpp.engine.scheduler import Fifo, Live, Scheduler
 from dgpp.layers.rows import Phase
+
+logger = logging.getLogger(__name__)
 
 
 class RunningHandle:
     """The owner's side of a request: a queue of events in, two flags out."""
 
-    def __init__(self, live: Live, wake: threading.Condition) -> None:
+    def __init__(self, live: Live, vocab_size: int, wake: threading.Condition) -> None:
         self.live = live
         self.sampler = (
-            Sampler(live.request.sampling, live.request.prompt) if needs_logits(live.request.sampling) else None
+            Sampler(live.request.sampling, live.request.prompt, vocab_size)
+            if needs_logits(live.request.sampling)
+            else None
         )
         self.stopped = False
         self.cancelled = False
@@ -117,8 +123,11 @@ class LocalEngine:
         """Limits, fixed for the engine's life."""
         return self._info
 
-    def submit(self, request: Request, *, count: int = 1) -> list[RunningHandle]:
-        """Accepts `count` continuations of one prompt, or none; choice c samples with seed + c (64 bits)."""
+    def submit(self, request: Request, *, count: int = 1) -> list[Handle]:
+        """Accepts `count` continuations of one prompt, or none; choice c samples with seed + c (64 bits).
+
+        Raises ValueError for a request that no engine could run, and what `Engine.submit` names.
+        """
         if not request.prompt:
             raise ValueError("prompt must hold at least one token")
         if request.max_tokens < 1:
@@ -132,11 +141,12 @@ class LocalEngine:
                 f"the prompt has {len(request.prompt)} tokens and the budget is {request.max_tokens}: "
                 f"{total} in all, more than the context of {limit} tokens"
             )
+        validate(request.sampling, self._info.vocab_size)
         handles = []
         for choice in range(count):
             sampling = replace(request.sampling, seed=(request.sampling.seed + choice) & (2**64 - 1))
             live = Live(next(self._ids), replace(request, sampling=sampling))
-            handles.append(RunningHandle(live, self._wake))
+            handles.append(RunningHandle(live, self._info.vocab_size, self._wake))
         with self._wake:
             if self._failed:
                 raise EngineFailed(self._failed)
@@ -149,7 +159,7 @@ class LocalEngine:
             self._arrivals.extend(handles)
             self._counts["requests_total"] += count
             self._wake.notify()
-        return handles
+        return list(handles)
 
     def stats(self) -> EngineStats:
         """The counters now."""
@@ -191,8 +201,9 @@ class LocalEngine:
                 if planned:
                     self._tick(planned)
         except Exception as error:  # the engine cannot go on: every owner must hear of it
+            logger.exception("the engine stopped")
             self._end_all(FailEvent("engine_failure", f"the engine stopped: {type(error).__name__}"), repr(error))
-            raise
+            return
         self._end_all(FailEvent("server_shutdown", "the server is shutting down"), None)
 
     def _sweep_and_plan(self) -> list[tuple[Live, Segment]]:
@@ -229,17 +240,11 @@ class LocalEngine:
         logits = np.asarray(result.logits) if any(samplers) else None
         events: list[TokenEvent | FailEvent] = []
         for row, (live, sampler) in enumerate(zip(sampled, samplers, strict=True)):
-            pick = int(result.picks[row])
-            if pick < 0:
-                where = len(live.request.prompt) + len(live.generated)
-                events.append(FailEvent("engine_failure", f"the model's logits for position {where} are not numbers"))
-            elif sampler is None:
-                events.append(TokenEvent(pick))
-            else:
-                assert logits is not None
-                choice = sampler.choose(logits[row])
-                sampler.accept(choice.token)
-                events.append(TokenEvent(choice.token, choice.logprobs))
+            try:
+                events.append(_token(int(result.picks[row]), sampler, None if logits is None else logits[row]))
+            except LogitsError as error:
+                position = len(live.request.prompt) + len(live.generated)
+                events.append(FailEvent("engine_failure", f"no token can be chosen at position {position}: {error}"))
         return events
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
@@ -294,3 +299,15 @@ class LocalEngine:
                 handle.put(event)
             self._handles.clear()
             self._arrivals.clear()
+
+
+def _token(pick: int, sampler: Sampler | None, logits: np.ndarray | None) -> TokenEvent:
+    """The device's greedy pick, or what the request's sampler chooses from its logits."""
+    if sampler is None:
+        if pick < 0:
+            raise LogitsError("a logit is NaN")
+        return TokenEvent(pick)
+    assert logits is not None
+    choice = sampler.choose(logits)
+    sampler.accept(choice.token)
+    return TokenEvent(choice.token, choice.logprobs)

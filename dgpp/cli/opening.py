@@ -1,0 +1,78 @@
+"""What the commands that run a model share: opening it with a progress bar, and its text side."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from dgpp.checkpoint.load import Progress
+    from dgpp.engine.core import CoreSettings
+    from dgpp.engine.open import Opened
+    from dgpp.text.template import ChatTemplate
+    from dgpp.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextSide:
+    """Tokenizer, chat template (None where the checkpoint has none) and the ids that end an answer."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    eos: frozenset[int]
+
+
+def open_for_command(model: str | None, settings: CoreSettings, kernels: str | None) -> Opened:
+    """The opened model, with a bar while its weights are read. Wrong settings end the command with status 2."""
+    from dgpp.engine.core import SettingsError
+    from dgpp.engine.open import open_model
+    from dgpp.kernels import KINDS, default, select
+
+    if kernels and kernels not in KINDS:
+        raise typer.BadParameter(f"--kernels {kernels!r} is unknown; known are: {', '.join(KINDS)}")
+    try:
+        with loading_bar() as progress:
+            return open_model(model, settings, select(kernels) if kernels else default(), progress)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def allow_virtual_devices(count: int) -> None:
+    """Makes the CPU `count` devices for a mesh world, if JAX is not imported yet and the user set no such flag."""
+    flag = "--xla_force_host_platform_device_count"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if count > 1 and flag not in flags and "jax" not in sys.modules:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}={count}".strip()
+
+
+@contextmanager
+def loading_bar() -> Iterator[Progress]:
+    """A progress function that draws bytes and bytes per second on stderr when that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("loading", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def text_side(opened: Opened) -> TextSide:
+    """The text side of an opened model. Raises CheckpointError or TokenizerError for files that cannot be used."""
+    from dgpp.checkpoint.config import eos_ids
+    from dgpp.text.template import ChatTemplate, TemplateMissing
+    from dgpp.text.tokenizer import Tokenizer
+
+    directory = opened.checkpoint.directory
+    tokenizer = Tokenizer.load(directory)
+    try:
+        template = ChatTemplate.load(directory, tokenizer)
+    except TemplateMissing:
+        template = None
+    return TextSide(tokenizer, template, eos_ids(opened.checkpoint))

@@ -1,0 +1,99 @@
+"""`dgpp serve`: an OpenAI-compatible server over one model."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dgpp.cli.opening import allow_virtual_devices, open_for_command, text_side
+
+
+def serve(
+    model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default only serves this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 18080,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="DGPP_API_KEY", help="Require this Bearer token on every request.")
+    ] = None,
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(help="Name the model is served under; may be given several times.")
+    ] = None,
+    max_concurrency: Annotated[int, typer.Option(min=1, max=16, help="Requests that run at once.")] = 8,
+    kv_capacity: Annotated[int, typer.Option(min=16, help="Tokens of the shared K/V pool.")] = 8192,
+    page_tokens: Annotated[int, typer.Option(help="Tokens of a K/V page; a setting of the numerics.")] = 64,
+    queue_limit: Annotated[int, typer.Option(min=0, help="Requests that may wait; 0: no limit.")] = 64,
+    prefill_budget_tokens: Annotated[
+        int, typer.Option(min=1, help="Prompt tokens a step may read while other requests decode.")
+    ] = 240,
+    default_max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Answer tokens when a request names none; else what the context leaves.")
+    ] = None,
+    max_body_bytes: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 256 * 1024 * 1024,
+    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = 64,
+    sse_ping_interval: Annotated[int, typer.Option(help="Seconds of silence before a keep-alive; -1: none.")] = 30,
+    temperature: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Default where a request has none.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
+    world: Annotated[int, typer.Option(help="Devices of this process to slice the model over: 1, 2 or 4.")] = 1,
+    kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
+) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    from dgpp.serve.decoding import sampling_defaults
+    from dgpp.serve.settings import Settings
+
+    allow_virtual_devices(world)
+    try:
+        settings = Settings(
+            host=host,
+            port=port,
+            api_key=api_key,
+            max_body_bytes=max_body_bytes,
+            max_connections=max_connections,
+            sse_ping_interval=sse_ping_interval,
+            default_max_tokens=default_max_tokens,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+    from dgpp.engine.core import CoreSettings
+    from dgpp.engine.engine import LocalEngine
+    from dgpp.serve.server import HttpServer
+    from dgpp.serve.service import Service
+
+    core_settings = CoreSettings(slots=max_concurrency, pool_tokens=kv_capacity, page_tokens=page_tokens, world=world)
+    opened = open_for_command(model, core_settings, kernels)
+    text = text_side(opened)
+    operator = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
+    try:
+        defaults = sampling_defaults(opened.checkpoint.generation_config, operator)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    engine = LocalEngine(opened.core, queue_limit=queue_limit, prefill_budget=prefill_budget_tokens)
+    names = tuple(served_model_name or ["dgpp-embedded" if model is None else model])
+    service = Service(
+        engine,
+        text.tokenizer,
+        text.template,
+        names=names,
+        eos=text.eos,
+        settings=settings,
+        sampling_defaults=defaults,
+    )
+    try:
+        server = HttpServer(service, settings)
+    except OSError as error:
+        engine.shutdown()
+        raise typer.BadParameter(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    info = engine.info
+    print(
+        f"dgpp: serving {', '.join(names)} ({opened.family.name}, kernels {opened.core.kernels.name}, world {world}, "
+        f"context {info.context_limit} tokens, {info.max_concurrency} at once) at {server.url}/v1",
+        file=sys.stderr,
+        flush=True,
+    )
+    server.run()

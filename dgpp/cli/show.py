@@ -1,0 +1,117 @@
+"""`dgpp show`: every tensor of a model as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dgpp.checkpoint.inventory import Inventory, Row
+    from dgpp.checkpoint.spec import Leaves
+
+PIPE_WIDTH = 240
+"""Columns when the output is no terminal, so that a name is never cut."""
+
+
+def show(
+    model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None,
+    stacked: Annotated[bool, typer.Option("--stacked", help="One row per kind of tensor instead of one each.")] = False,
+) -> None:
+    """Prints every tensor with its place in the weight tree, name, shape, format, bytes and leaf boundaries."""
+    from rich.console import Console
+
+    from dgpp.checkpoint.hub import resolve
+    from dgpp.checkpoint.inventory import take_inventory
+    from dgpp.checkpoint.reader import Checkpoint
+    from dgpp.models import family_of
+
+    directory = resolve(model, revision)
+    checkpoint = Checkpoint.open(directory)
+    family = family_of(checkpoint.config)
+    inventory = take_inventory(family.abstract(family.config(checkpoint.config)), checkpoint)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    console.print(tensor_table(inventory, directory, family.name, stacked), highlight=False)
+    for line in summary(inventory, len(checkpoint.shards)):
+        console.print(line, highlight=False, markup=False)
+
+
+def tensor_table(inventory: Inventory, directory: Path, family: str, stacked: bool = False) -> Table:
+    """The table of all tensors, used ones in the order of the weight tree, then the unused.
+
+    `stacked` prints the tensors of all layers as one row with their number in front of the shape.
+    """
+    from rich.table import Table
+
+    table = Table(title=f"{directory} ({family})", title_justify="left", title_style="bold", show_edge=False)
+    for name in ("module", "tensor", "shape", "format"):
+        table.add_column(name, overflow="fold")
+    table.add_column("bytes", justify="right")
+    table.add_column("leaf boundaries", overflow="fold")
+    for cells in _stacked_rows(inventory.used) if stacked else map(_cells, inventory.used):
+        table.add_row(*cells)
+    for row in inventory.unused:
+        table.add_row("(unused)", *_cells(row)[1:], style="dim")
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    module = row.path if row.layer is None else f"{row.path}[{row.layer}]"
+    leaves = leaf_boundaries(row.spec.leaves, row.spec.axes) if row.spec else ""
+    return module, row.tensor, _shape(row.shape), row.format, f"{row.nbytes:,}", leaves
+
+
+def _stacked_rows(rows: tuple[Row, ...]) -> Iterator[tuple[str, ...]]:
+    """One row per path and array of the stored form."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.path, row.tensor.rpartition(".")[2]), []).append(row)
+    for (path, suffix), members in groups.items():
+        first = members[0]
+        _, _, shape, format, _, leaves = _cells(first)
+        if first.layer is not None and first.spec is not None:
+            name, shape = f"{first.spec.source}.{suffix}", f"{len(members)} × {shape}"
+        else:
+            name = first.tensor
+        yield path, name, shape, format, f"{sum(row.nbytes for row in members):,}", leaves
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def leaf_boundaries(leaves: Leaves | None, axes: tuple[str, ...]) -> str:
+    """Where the four leaves lie: "mlp 0|40|80|120|160" for a partition, the four ranges where leaves share parts."""
+    if leaves is None:
+        return ""
+    if leaves.partition:
+        ends = [leaves.ranges[0][0], *(stop for _, stop in leaves.ranges)]
+        return f"{axes[leaves.axis]} " + "|".join(map(str, ends))
+    return f"{axes[leaves.axis]} " + " ".join(f"{start}:{stop}" for start, stop in leaves.ranges)
+
+
+def summary(inventory: Inventory, shards: int) -> list[str]:
+    """The totals: tensors, bytes and parameters by format, and what is left unused or unlisted."""
+    used = inventory.used
+    formats = Counter[str]()
+    for row in used:
+        formats[row.format] += row.nbytes
+    by_format = ", ".join(f"{name} {nbytes:,}" for name, nbytes in formats.most_common())
+    lines = [
+        f"total: {len(used)} tensors, {inventory.used_bytes:,} bytes ({inventory.used_bytes / 1e9:.3f} GB) "
+        f"in {shards} {'file' if shards == 1 else 'files'}; bytes by format: {by_format}"
+    ]
+    if inventory.unused:
+        lines.append(f"unused: {len(inventory.unused)} tensors, {inventory.unused_bytes:,} bytes")
+    if inventory.unindexed:
+        names = ", ".join(inventory.unindexed[:5]) + (", ..." if len(inventory.unindexed) > 5 else "")
+        lines.append(f"not in the checkpoint's index: {len(inventory.unindexed)} tensors ({names})")
+    return lines
