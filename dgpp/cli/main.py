@@ -66,8 +66,10 @@ def _other_refusals() -> tuple[type[Exception], ...]:
     """The other errors that mean bad input. Their modules are imported only once something went wrong."""
     from dgpp.engine.request import RequestRefused
     from dgpp.models.family import ConfigError
+    from dgpp.text.template import TemplateError
+    from dgpp.text.tokenizer import TokenizerError
 
-    return ConfigError, RequestRefused
+    return ConfigError, TokenizerError, TemplateError, RequestRefused
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
