@@ -1,6 +1,5 @@
 """Text in and out: tokenizer, chat template, messages, and the pipeline from generated tokens to events."""
 
-from dgpp.text.eos import eos_ids
 from dgpp.text.events import (
     Answer,
     Event,
@@ -45,7 +44,6 @@ __all__ = [
     "ToolCall",
     "TopLogprob",
     "collect",
-    "eos_ids",
     "joined",
     "parse_messages",
     "surrogate_path",

@@ -7,7 +7,6 @@ from pathlib import Path
 import tokenizers
 
 import dgpp
-from dgpp.text.eos import eos_ids
 from dgpp.text.events import collect
 from dgpp.text.messages import parse_messages
 from dgpp.text.pipeline import Pipeline
@@ -32,8 +31,8 @@ def test_a_chat_with_the_embedded_model() -> None:
         id for id in tokenizer.encode_segments(harmless) if id in control
     ]
 
-    ends = eos_ids(DIRECTORY, tokenizer)
-    assert ends >= {tokenizer.eos_id}
+    assert tokenizer.eos_id is not None
+    ends = frozenset({tokenizer.eos_id})
     pipeline = Pipeline(tokenizer, eos=ends)
     tokens = [*tokenizer.encode(TEXT), *sorted(ends)]
     answer = collect([event for token in tokens for event in pipeline.feed(token)] + pipeline.finish("eos"))
