@@ -1,0 +1,56 @@
+"""GET /v1/models: what is served here, and what it can do."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from flask import Blueprint, Response
+
+from dgpp.serve.decoding import SAMPLING_FIELDS
+from dgpp.serve.errors import MODEL_NOT_FOUND, ApiError
+from dgpp.serve.replies import json_reply
+from dgpp.serve.service import Service
+
+
+def blueprint(service: Service) -> Blueprint:
+    """The routes. An id may contain slashes."""
+    routes = Blueprint("models", __name__)
+
+    @routes.get("/v1/models")
+    def index() -> Response:
+        return json_reply({"object": "list", "data": [model_object(service, name) for name in service.served.names]})
+
+    @routes.get("/v1/models/<path:name>")
+    def show(name: str) -> Response:
+        if name not in service.served.names:
+            raise ApiError(MODEL_NOT_FOUND, f"The model {name!r} is not served here.", "model")
+        return json_reply(model_object(service, name))
+
+    return routes
+
+
+def model_object(service: Service, name: str) -> dict[str, Any]:
+    """The model as clients see it under one of its names."""
+    info = service.engine.info
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "dgpp",
+        "sampling": {
+            "available": True,
+            "defaults": {field: getattr(service.sampling_defaults, field) for field in SAMPLING_FIELDS},
+        },
+        "tools": {"available": False, "constrained": False},
+        "response_format": {"json_object": False, "json_schema": False},
+        "reasoning": {"in_content": False, "effort_mapping": {}},
+        "default_chat_template_kwargs": {},
+        "input_modalities": ["text"],
+        "context": {
+            "request_limit_tokens": info.context_limit,
+            "position_ceiling_tokens": info.position_ceiling,
+            "kv_pool_tokens": info.pool_tokens,
+            "limited_by": "position-ceiling" if info.position_ceiling <= info.pool_tokens else "kv-pool",
+        },
+    }

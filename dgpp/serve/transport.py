@@ -1,0 +1,165 @@
+"""The parts of waitress that the HTTP contract needs otherwise: JSON errors, request forms, and hang-ups told at once.
+
+Replaced are the parser, task and channel classes, which waitress names in class attributes for that, the accept and the
+loop. A channel keeps reading while its request runs (`channel_request_lookahead`), which is how a closed or
+half-closed connection is seen before anything is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from waitress import wasyncore
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
+from waitress.server import TcpWSGIServer
+from waitress.task import ErrorTask, WSGITask
+from waitress.utilities import BadRequest, Error, ServerNotImplemented
+
+from dgpp.serve.errors import REQUEST_TOO_LARGE, ErrorKind, error_body
+from dgpp.serve.sse import encode_json
+
+ON_DISCONNECT = "dgpp.on_disconnect"
+"""The WSGI environment's key of a function that takes what to call when the client has hung up."""
+
+_REFUSED_CONNECTION = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class LengthRequired(Error):
+    """A POST that does not say how long its body is."""
+
+    code = 411
+    reason = "Length Required"
+
+
+class Parser(HTTPRequestParser):
+    """Reads requests; refuses what the contract leaves out: HTTP/1.0, chunked bodies, a POST without a length."""
+
+    _judged = False
+
+    def received(self, data: bytes) -> int:
+        """Takes bytes, returns how many belong to this request, and sets `error` when it is refused."""
+        try:
+            consumed: int = super().received(data)
+        except ValueError:
+            # A Content-Length with more digits than Python converts.
+            self.error, self.completed = BadRequest("Content-Length is invalid"), True
+            return len(data)
+        if self.headers_finished and not self._judged and not self.empty:
+            self._judged = True
+            if self.error is None:
+                self.error = self._refusal()
+                self.completed = self.completed or self.error is not None
+        return consumed
+
+    def _refusal(self) -> Error | None:
+        if self.version != "1.1":
+            return BadRequest("Only HTTP/1.1 is spoken here")
+        if self.chunked:
+            return ServerNotImplemented("Chunked request bodies are not supported; send Content-Length")
+        if self.command == "POST" and "CONTENT_LENGTH" not in self.headers:
+            return LengthRequired("Content-Length is required")
+        return None
+
+
+class TransportErrorTask(ErrorTask):
+    """Answers a request that never reached the application, in the contract's error shape, and closes."""
+
+    def execute(self) -> None:
+        """Writes the response."""
+        error = self.request.error
+        too_large = error.code == REQUEST_TOO_LARGE.status
+        message = f"max_body_bytes is {self.channel.adj.max_request_body_size - 1}" if too_large else error.body
+        kind = REQUEST_TOO_LARGE if too_large else ErrorKind(error.code)
+        body = encode_json(error_body(kind, f"{error.reason}: {message}."))
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers.append(("Content-Type", "application/json"))
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+
+
+class Task(WSGITask):
+    """Runs the application, with the hang-up hook in its environment."""
+
+    def get_environment(self) -> dict[str, Any]:
+        """The WSGI environment."""
+        environ: dict[str, Any] = super().get_environment()
+        environ[ON_DISCONNECT] = self.channel.on_disconnect
+        return environ
+
+
+class Channel(HTTPChannel):
+    """A connection that tells its running request when the client is gone."""
+
+    parser_class = Parser
+    task_class = Task
+    error_task_class = TransportErrorTask
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._hook_lock = threading.Lock()
+        self._hook: Callable[[], None] | None = None
+        super().__init__(*args, **kwargs)
+
+    def on_disconnect(self, hook: Callable[[], None]) -> None:
+        """Calls `hook` once when the connection closes while the present request runs, or now if it has. The call
+        comes from the server's loop thread, so the hook must not block."""
+        with self._hook_lock:
+            if self.connected:
+                self._hook = hook
+                return
+        hook()
+
+    def handle_close(self) -> None:
+        """Closes the socket and tells the request."""
+        super().handle_close()
+        with self._hook_lock:
+            hook, self._hook = self._hook, None
+        if hook is not None:
+            hook()
+
+    def service(self) -> None:
+        """Serves one request."""
+        super().service()
+        with self._hook_lock:
+            self._hook = None
+
+
+class Listener(TcpWSGIServer):
+    """The listening socket and its loop. `max_connections` beyond which a connection gets a bare 503."""
+
+    channel_class = Channel
+    max_connections = 64
+    stopped = False
+
+    def handle_accept(self) -> None:
+        """Takes a connection, or refuses it."""
+        if len(self.active_channels) < self.max_connections:
+            super().handle_accept()
+            return
+        accepted = self.accept()
+        if accepted is not None:
+            connection, _ = accepted
+            connection.setblocking(False)
+            with contextlib.closing(connection), contextlib.suppress(OSError):  # it may have left by itself
+                connection.send(_REFUSED_CONNECTION)
+
+    def run(self) -> None:
+        """Serves until `stop`."""
+        while not self.stopped:
+            wasyncore.loop(timeout=self.adj.asyncore_loop_timeout, use_poll=True, map=self._map, count=1)
+        self.task_dispatcher.shutdown(timeout=1)
+        wasyncore.close_all(self._map)
+
+    def stop(self) -> None:
+        """Ends `run`; from any thread."""
+        self.stopped = True
+        self.pull_trigger()
+
+    def flushed(self) -> bool:
+        """Whether no connection has a request running or bytes left to send."""
+        channels = list(self.active_channels.values())
+        return not any(channel.requests or channel.total_outbufs_len for channel in channels)

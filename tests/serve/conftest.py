@@ -1,0 +1,55 @@
+"""Benches: a scripted engine with the whole HTTP side above it, without and with a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from dgpp.engine.request import EngineInfo, Sampling
+from dgpp.engine.scripted import INFO, Script, ScriptedEngine
+from dgpp.serve.server import HttpServer
+from dgpp.serve.settings import Settings
+from tests.serve.support import Bench, ids
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Makes benches: `bench(script, info=..., hold=..., step_seconds=..., defaults=..., **settings)`."""
+    made: list[Bench] = []
+
+    def make(
+        script: Script | str | Callable[..., Script] = "Hello.",
+        *,
+        info: EngineInfo = INFO,
+        hold: tuple[str, ...] = (),
+        step_seconds: float = 0.0,
+        defaults: Sampling | None = None,
+        **settings: Any,
+    ) -> Bench:
+        engine = ScriptedEngine(
+            ids(script) if isinstance(script, str) else script, info=info, hold=hold, step_seconds=step_seconds
+        )
+        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.engine.shutdown()
+
+
+@pytest.fixture
+def serving(bench: Callable[..., Bench]) -> Iterator[Callable[..., tuple[Bench, HttpServer]]]:
+    """Like `bench`, with a real server on a free port of the loopback."""
+    servers: list[HttpServer] = []
+
+    def make(*args: Any, **kwargs: Any) -> tuple[Bench, HttpServer]:
+        made = bench(*args, **kwargs)
+        servers.append(HttpServer(made.service, made.settings))
+        servers[-1].start()
+        return made, servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()

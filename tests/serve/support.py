@@ -1,0 +1,164 @@
+"""A byte-level tokenizer (id = byte), a ChatML template, benches over a scripted engine, and readers of streams."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from dgpp.engine.request import EngineInfo, Sampling
+from dgpp.engine.scripted import INFO, ScriptedEngine
+from dgpp.serve.app import create_app
+from dgpp.serve.service import Service
+from dgpp.serve.settings import Settings
+from dgpp.text.template import ChatTemplate
+from dgpp.text.tokenizer import Tokenizer
+
+NAME = "scripted/tiny"
+START, END = 256, 257
+WORDS = {"DEF": 258, "HI": 259, "\u0120own": 260, "\u0120fox": 261}  # ids that say several bytes
+TEMPLATE = """\
+{% for message in messages %}
+{% if message.content == "refuse" %}{{ raise_exception("this template refuses") }}{% endif %}
+{{ "<|im_start|>" ~ message.role ~ "\\n" ~ message.content ~ "<|im_end|>\\n" }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ "<|im_start|>assistant\\n" }}{% endif %}"""
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Ids 0 to 255 are the bytes; then come the two control tokens."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    names = {byte: chr(byte) for byte in printable} | {byte: chr(256 + at) for at, byte in enumerate(others)}
+    byte_level = {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    control = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    spec: dict[str, Any] = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": START, "content": "<|im_start|>", **control},
+            {"id": END, "content": "<|im_end|>", **control},
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", **byte_level},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", **byte_level},
+        "model": {"type": "BPE", "vocab": {names[byte]: byte for byte in range(256)} | WORDS, "merges": []},
+    }
+    return Tokenizer(spec, {"eos_token": "<|im_end|>"})
+
+
+def ids(text: str) -> list[int]:
+    """A script that says `text`."""
+    return list(text.encode("utf-8"))
+
+
+class Bench:
+    """An engine with everything above it. `post` sends chat requests through the test client."""
+
+    def __init__(self, engine: ScriptedEngine, settings: Settings, defaults: Sampling | None) -> None:
+        self.engine = engine
+        self.settings = settings
+        tokenizer = byte_tokenizer()
+        self.service = Service(
+            engine,
+            tokenizer,
+            ChatTemplate(TEMPLATE, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens),
+            names=(NAME, "alias"),
+            eos=frozenset({END}),
+            settings=settings,
+            sampling_defaults=defaults,
+        )
+        self.app = create_app(self.service, settings)
+
+    @staticmethod
+    def info(**changes: int) -> EngineInfo:
+        """The limits of a scripted engine with some changed."""
+        return replace(INFO, **changes)
+
+    @property
+    def client(self) -> FlaskClient:
+        """A client without a socket."""
+        return self.app.test_client()
+
+    def counts(self) -> dict[str, Any]:
+        """The `service` part of the metrics."""
+        body: dict[str, Any] = self.client.get("/metrics").get_json()
+        return body["service"]
+
+
+def user(text: str = "hi") -> list[dict[str, Any]]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": text}]
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    """A chat request body."""
+    return {"model": NAME, "messages": user(), "temperature": 0, **fields}
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Whether the condition comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def read_events(data: bytes) -> list[dict[str, Any]]:
+    """The objects of a whole stream, which must be well formed and end with [DONE]; comments are skipped."""
+    assert data.endswith(b"\n\n")
+    events = [event for event in data.decode("utf-8").split("\n\n")[:-1] if not event.startswith(":")]
+    assert all(event.startswith("data: ") for event in events)
+    assert events[-1] == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+
+
+def assembled(chunks: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The choices that a chat stream adds up to, in the shape of a whole answer; checks the order of the chunks."""
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        assert chunk["object"] == "chat.completion.chunk"
+        for part in chunk["choices"]:
+            assert set(part) == {"index", "delta", "logprobs", "finish_reason"}
+            if part["index"] not in choices:
+                assert part["delta"] == {"role": "assistant", "content": ""}
+                choices[part["index"]] = {"content": "", "entries": [], "finish_reason": None}
+                continue
+            choice = choices[part["index"]]
+            assert choice["finish_reason"] is None, "a chunk after the terminal one"
+            assert "role" not in part["delta"]
+            if part["logprobs"] is not None or part["finish_reason"] is not None:
+                assert part["delta"] == {}
+            choice["content"] += part["delta"].get("content", "")
+            choice["entries"] += part["logprobs"]["content"] if part["logprobs"] else []
+            choice["finish_reason"] = part["finish_reason"]
+    return choices
+
+
+def both_ways(bench: Bench, **fields: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(whole answer, chunks) of one chat request sent both ways, after checking that they say the same."""
+    whole = bench.client.post("/v1/chat/completions", json=chat(**fields))
+    assert whole.status_code == 200, whole.get_data(as_text=True)
+    options = {"include_usage": True, **fields.pop("stream_options", {})}
+    streamed = bench.client.post("/v1/chat/completions", json=chat(stream=True, stream_options=options, **fields))
+    assert streamed.status_code == 200
+    assert streamed.mimetype == "text/event-stream"
+    body, chunks = whole.get_json(), read_events(streamed.data)
+    choices = assembled(chunks)
+    assert sorted(choices) == [choice["index"] for choice in body["choices"]]
+    for choice in body["choices"]:
+        built = choices[choice["index"]]
+        assert built["content"] == choice["message"]["content"]
+        assert built["finish_reason"] == choice["finish_reason"]
+        assert built["entries"] == ((choice["logprobs"] or {}).get("content") or [])
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == body["usage"]
+    return body, chunks
