@@ -1,0 +1,105 @@
+"""attention in plain JAX: the order of `dgpp.kernels.attention`, written out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from dgpp.kernels.attention.arguments import check_attention
+from dgpp.kernels.lanes import LANES, tree
+from dgpp.kernels.rounding import divided, exp_f32, rounded
+
+
+def attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    cache_k: jax.Array,
+    cache_v: jax.Array,
+    layer: jax.Array,
+    page_table: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    kv_index: jax.Array,
+    used: jax.Array,
+    zero: jax.Array,
+    *,
+    scale: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(out float32 [R, H, D], cache_k, cache_v); arguments, order and promise as in `dgpp.kernels.attention`."""
+    check_attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, zero)
+    rows = q.shape[0]
+    page = cache_k.shape[2]
+    slots, pages_of_slot = page_table.shape
+    live = (jnp.arange(rows) < used) & (position >= 0) & (position < pages_of_slot * page)
+    live &= (slot >= 0) & (slot < slots)
+    last = jnp.clip(jnp.where(live, position, 0), 0)
+
+    def write(row: jax.Array, caches: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        at = (layer, page_table[slot[row], last[row] // page], last[row] % page, 0, 0)
+
+        def put(cache: jax.Array, new: jax.Array) -> jax.Array:
+            old = lax.dynamic_slice(cache, at, (1, 1, 1, *new.shape[1:]))
+            kept = jnp.where(live[row], new[row][None, None, None], old)
+            return lax.dynamic_update_slice(cache, kept, at)
+
+        return put(caches[0], k), put(caches[1], v)
+
+    cache_k, cache_v = lax.fori_loop(0, rows, write, (cache_k, cache_v))
+
+    def attend(row: jax.Array, out: jax.Array) -> jax.Array:
+        def walk(j: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            at = (layer, page_table[slot[row], j], 0, 0, 0)
+            size = (1, 1, *cache_k.shape[2:])
+            keys = lax.dynamic_slice(cache_k, at, size)[0, 0][:, kv_index]  # [P, H, D]
+            values = lax.dynamic_slice(cache_v, at, size)[0, 0][:, kv_index]
+            valid = j * page + jnp.arange(page) <= last[row]
+            return _page(q[row], keys, values, valid, scale, zero, *state)
+
+        heads, dim = q.shape[1:]
+        start = (jnp.full(heads, -jnp.inf), jnp.zeros(heads), jnp.zeros((heads, dim)))
+        count = jnp.where(live[row], last[row] // page + 1, 0)
+        _, length, acc = lax.fori_loop(0, count, walk, start)
+        return out.at[row].set(jnp.where(live[row], divided(acc, length[:, None]), 0))
+
+    return lax.fori_loop(0, rows, attend, jnp.zeros(q.shape, jnp.float32)), cache_k, cache_v
+
+
+def _page(
+    q: jax.Array,  # bfloat16 [H, D]
+    keys: jax.Array,  # bfloat16 [P, H, D], likewise values
+    values: jax.Array,
+    valid: jax.Array,  # bool [P]
+    scale: float,
+    zero: jax.Array,
+    top: jax.Array,  # float32 [H]: the running maximum m
+    length: jax.Array,  # float32 [H]: the running sum l
+    acc: jax.Array,  # float32 [H, D]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The state (m, l, acc) after one more page."""
+    page, heads, dim = keys.shape
+
+    def add_products(i: jax.Array, lanes: jax.Array) -> jax.Array:
+        at = LANES * i
+        q16 = lax.dynamic_slice_in_dim(q, at, LANES, axis=1).astype(jnp.float32)
+        return lanes + q16 * lax.dynamic_slice_in_dim(keys, at, LANES, axis=2).astype(jnp.float32)
+
+    lanes = lax.fori_loop(0, dim // LANES, add_products, jnp.zeros((page, heads, LANES)))
+    score = rounded(tree(lanes) * jnp.float32(scale), zero)
+    new_top = jnp.maximum(top, jnp.max(jnp.where(valid[:, None], score, -jnp.inf), axis=0))
+    # The bfloat16 value: XLA may drop a cast there and back, and keeps reduce_precision.
+    weight = lax.reduce_precision(exp_f32(score - new_top, zero), exponent_bits=8, mantissa_bits=7)
+    weight = jnp.where(valid[:, None], weight, 0)
+    shrink = exp_f32(top - new_top, zero)
+
+    def add_weights(i: jax.Array, lanes: jax.Array) -> jax.Array:
+        return lanes + lax.dynamic_slice_in_dim(weight, LANES * i, LANES, axis=0)
+
+    total = tree(lax.fori_loop(0, page // LANES, add_weights, jnp.zeros((LANES, heads))).T)
+
+    def add_value(t: jax.Array, part: jax.Array) -> jax.Array:
+        return jnp.where(valid[t], part + weight[t][:, None] * values[t].astype(jnp.float32), part)
+
+    part = lax.fori_loop(0, page, add_value, jnp.zeros((heads, dim)))
+    return new_top, rounded(length * shrink, zero) + total, rounded(acc * shrink[:, None], zero) + part

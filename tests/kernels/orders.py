@@ -1,0 +1,88 @@
+"""The orders of `dgpp.kernels` in NumPy, element by element as the op packages state them: what every kernel must equal.
+
+Float32 as the kernels compute it: subnormal inputs and results count as zero. A fused multiply-add goes through
+float64: the product of two bfloat16 is exact there, and one addition rounded to 53 bits and then to 24 gives what a
+single rounding gives (53 >= 2 * 24 + 2).
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from dgpp.kernels.rounding import exp_f32_numpy
+
+F32 = np.float32
+BF16 = ml_dtypes.bfloat16
+TINY = np.finfo(np.float32).tiny
+
+
+def flush(x: np.ndarray) -> np.ndarray:
+    """Float32 with subnormals replaced by zero of the same sign."""
+    x = np.asarray(x, F32)
+    return np.where(np.abs(x) < TINY, np.copysign(F32(0), x), x)
+
+
+def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = flush(a).astype(np.float64) * flush(b).astype(np.float64) + flush(c).astype(np.float64)
+        return flush(exact.astype(F32))
+
+
+def tree(lanes: np.ndarray) -> np.ndarray:
+    """[..., 16] -> [...]"""
+    with np.errstate(invalid="ignore", over="ignore"):
+        for half in (8, 4, 2, 1):
+            lanes = flush(lanes[..., :half] + lanes[..., half : 2 * half])
+    return lanes[..., 0]
+
+
+def lane_dot(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Sum over the last axis of x [R, K] and w [N, K] -> [R, N]."""
+    fill = ((0, 0), (0, -x.shape[1] % 16))
+    x, w = np.pad(x.astype(F32), fill), np.pad(w.astype(F32), fill)
+    lanes = np.zeros((x.shape[0], w.shape[0], 16), F32)
+    for j in range(0, x.shape[1], 16):
+        lanes = fma(x[:, None, j : j + 16], w[None, :, j : j + 16], lanes)
+    return tree(lanes)
+
+
+def linear_leaves(x, w, layer, used, ranges):
+    w = w if w.ndim == 2 else w[layer]
+    out = np.stack([lane_dot(x[:, s:e], w[:, s:e]) for s, e in ranges])
+    out[:, used:] = 0
+    return out
+
+
+def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, scale):
+    cache_k, cache_v = cache_k.copy(), cache_v.copy()
+    rows, heads, dim = q.shape
+    page = cache_k.shape[2]
+    live = [r for r in range(min(used, rows)) if 0 <= position[r] < page_table.shape[1] * page]
+    for r in live:
+        at = (layer, page_table[slot[r], position[r] // page], position[r] % page)
+        cache_k[at], cache_v[at] = k[r], v[r]
+    out = np.zeros((rows, heads, dim), F32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for r in live:
+            for h in range(heads):
+                top, length, acc = F32(-np.inf), F32(0), np.zeros(dim, F32)
+                for j in range(position[r] // page + 1):
+                    count = min(page, position[r] + 1 - j * page)
+                    at = (layer, page_table[slot[r], j], slice(0, count), kv_index[h])
+                    keys, values = cache_k[at], cache_v[at].astype(F32)
+                    score = flush(lane_dot(q[r, h][None], keys)[0] * F32(scale))
+                    new_top = np.maximum(top, score.max())
+                    weight = flush(exp_f32_numpy(flush(score - new_top)).astype(BF16).astype(F32))
+                    shrink = flush(exp_f32_numpy(flush(top - new_top)))
+                    lanes = np.zeros(16, F32)
+                    for t in range(0, count, 16):
+                        lanes[: min(16, count - t)] += weight[t : t + 16]
+                    part = np.zeros(dim, F32)
+                    for t in range(count):
+                        part = fma(weight[t], values[t], part)
+                    length = flush(flush(length * shrink) + tree(lanes))
+                    acc = flush(flush(acc * shrink) + part)
+                    top = new_top
+                out[r, h] = flush(acc / length)
+    return out, cache_k, cache_v
