@@ -1,0 +1,7 @@
+"""The exactness claims, one file each, and their runner: `run_claims(model)`."""
+
+from dgpp.lab.claims.claim import ClaimResult
+from dgpp.lab.claims.run import CLAIMS, run_claims
+from dgpp.lab.claims.subject import FULL, Effort
+
+__all__ = ["CLAIMS", "FULL", "ClaimResult", "Effort", "run_claims"]

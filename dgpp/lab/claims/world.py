@@ -1,0 +1,51 @@
+"""world: one, two and four ranks have the same logits, reading a prompt and decoding. The ranks are devices of this
+process (a CPU can be divided into as many as are wanted)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from dgpp.engine.core import Core
+from dgpp.engine.session import session
+from dgpp.lab.claims.claim import Claim, Pair, Plan
+from dgpp.lab.claims.subject import Subject, served
+from dgpp.layers.rows import Phase
+
+WORLDS = (2, 4)
+DECODED = 8
+"""Tokens fed one by one after the prompt."""
+
+
+def _plan(s: Subject) -> Plan:
+    count = s.effort.prompt + DECODED
+    if count > s.slot_tokens:
+        return Plan.nothing(f"{count} tokens do not fit the context")
+    devices = jax.device_count()
+    sizes = [size for size in WORLDS if size <= devices]
+    missing = [str(size) for size in WORLDS if size > devices]
+    note = f"no world of {' or '.join(missing)}: this process has {devices} devices" if missing else ""
+    return Plan(len(sizes) * count, lambda: _pairs(s, sizes, count), note)
+
+
+def _pairs(s: Subject, sizes: list[int], count: int) -> Iterator[Pair]:
+    tokens = s.tokens(count)
+    expected = _logits(s.world(1), tokens)
+    for size in sizes:
+        found = _logits(s.world(size), tokens)
+        for at in range(count):
+            what = "decoded" if at >= count - DECODED else "read"
+            yield Pair(f"world of {size}, {what} at position {at}", expected[at], found[at])
+
+
+def _logits(core: Core, tokens: tuple[int, ...]) -> np.ndarray:
+    read = len(tokens) - DECODED
+    with session(core, 0, len(tokens)):
+        parts = [served(core, 0, 0, tokens[:read], Phase.PREFILL, range(read))]
+        parts += [served(core, 0, at, tokens[at : at + 1], Phase.DECODE, (0,)) for at in range(read, len(tokens))]
+    return np.concatenate(parts)
+
+
+CLAIM = Claim("world", "one, two or four ranks", _plan)
