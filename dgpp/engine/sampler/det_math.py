@@ -71,9 +71,9 @@ def log(x: float) -> float:
 def exp_array(x: np.ndarray) -> np.ndarray:
     """e^x of float64 [N] without NaN, as float64 [N]: the bits of `exp` for every element.
 
-    The fmas run on whole arrays as sums of unrounded parts with a bound on what the parts leave out. Where both ends
-    of that bound round to the same float64, that is the fma's result. Elements where they differ at any step (about
-    one in 100,000) are computed by `exp`.
+    An fma of the polynomial runs on whole arrays, as a sum of unrounded parts with a bound on what the parts leave
+    out. Where both ends of that bound round to the same float64, that is the fma's result. Elements where they differ
+    at any step (about one in 100,000) are computed by `exp`.
     """
     result = np.empty(x.shape, np.float64)
     with np.errstate(under="ignore"):
@@ -98,9 +98,7 @@ def _exp_block(x: np.ndarray, out: np.ndarray) -> None:
     """Writes e^x to `out`, both float64 [N]."""
     clipped = np.clip(x, LOWEST, HIGHEST)
     k = (clipped * INVERSE_LN2 + SHIFT) - SHIFT
-    r, doubtful = _reduce(clipped, k)
-    p, doubtful_polynomial = _polynomial(r)
-    doubtful |= doubtful_polynomial
+    p, doubtful = _polynomial(_reduce(clipped, k))
     np.ldexp(p, k.astype(np.int32), out=out)
     if doubtful.any():
         again, where = np.unique(clipped[doubtful], return_inverse=True)
@@ -109,19 +107,19 @@ def _exp_block(x: np.ndarray, out: np.ndarray) -> None:
     out[x > HIGHEST] = np.inf
 
 
-def _reduce(x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(r float64 [N], bool [N] where its rounding is in doubt): x - k * ln 2 by the two fmas of the reduction.
+def _reduce(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """r float64 [N] = x - k * ln 2 by the two fmas of the reduction.
 
-    Of the second product both parts, k * _LOW_HEAD and k * _LOW_TAIL, are exact; only their sum with the exact error
-    of the first addition is rounded, to within half an ulp, which the factors 1 +- 2^-52 cover.
+    k * LN2_HIGH is exact, so the first fma is a difference. Of k * LN2_LOW both parts are exact. `rest` is what their
+    sum with the first result loses: a multiple of 2^-85 (the last bit of LN2_LOW) below 2^-54, so it is exact, and the
+    last addition is the only rounding of the second fma. Where k = 0, r is x.
     """
-    first = x - k * LN2_HIGH  # the product is exact, so this is the first fma
+    first = x - k * LN2_HIGH
     head = k * -_LOW_HEAD
     total = first + head
     part = total - first
     rest = (first - (total - part)) + (head - part) - k * _LOW_TAIL
-    r = total + rest * (1 + 2.0**-52)
-    return r, r != total + rest * (1 - 2.0**-52)
+    return total + rest
 
 
 def _polynomial(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

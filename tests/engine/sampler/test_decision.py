@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dgpp.engine.request import Sampling
-from dgpp.engine.sampler import decision
+from dgpp.engine.sampler import Sampler, decision
 from dgpp.engine.sampler.decision import Filters, decide
 from dgpp.engine.sampler.det_math import exp_array
 from dgpp.engine.sampler.normaliser import Normaliser
@@ -66,6 +66,19 @@ def test_E_8_7_marks_on_a_running_sum_are_decided_exactly(place: int) -> None:
     on, below = float(SUMS[place]), float(np.nextafter(SUMS[place], 0))
     draws = [held(COUNT, u=u) for u in (on, below)]
     assert [draw.chosen for draw in draws if draw is not None] == [place + 1, place]
+    assert needed(u=on) == place + 2
+
+
+def test_E_8_9_logprobs_use_the_exact_normaliser(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Normaliser(SCALED, np.float32(1))
+    monkeypatch.setattr(Normaliser, "near", fresh.exact + 1e-7)
+    selection = decide(SCALED, COUNT, Filters.of(Sampling(temperature=1.0)), fresh, 0.3, 0)
+    assert selection is not None
+    assert selection.normaliser == fresh.exact
+    logits = np.array([0, -16], np.float32)
+    choice = Sampler(Sampling(logprobs=0), [], 2).choose(logits)
+    assert choice.logprobs is not None
+    assert choice.logprobs.logprob == np.float32(-Normaliser(logits, np.float32(1)).exact)
 
 
 def test_E_8_7_the_exact_normaliser_is_asked_only_near_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,13 @@ def test_E_8_6_hand_computed() -> None:
     assert normaliser(values) == (7 + oracle.log(2.0)) + oracle.log(1 + oracle.exp(7 - (7 + oracle.log(2.0))))
 
 
+def test_E_8_6_slices_fold_in_rank_order() -> None:
+    """e^-36.74 is a little below 2^-53: lost twice after a 1, kept when two of them come before it."""
+    after = np.array([0, -36.74, -36.74, -np.inf], np.float32)
+    assert normaliser(after) == 0
+    assert normaliser(after[::-1]) == 2.0**-52
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 255, 256, 257, 1023, 1024, 1025, 2100])
 @pytest.mark.parametrize("masked", [0.0, 0.7])
 def test_E_8_6_is_the_lists(size: int, masked: float) -> None:

@@ -46,7 +46,7 @@ samplings = st.builds(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rows(), samplings)
 @example(np.zeros(90, np.float32), Sampling(temperature=1.0, seed=3, logprobs=20))
 @example(ROW, Sampling(temperature=1.0, top_p=1.0 - 2.0**-24, logprobs=3))
@@ -93,7 +93,7 @@ def test_E_8_1_filters_in_float64(logits: np.ndarray, sampling: Sampling) -> Non
     assert sum(math.exp(value) for _, value in choice.logprobs.top) == pytest.approx(1, abs=1e-3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows(), samplings)
 def test_E_8_7_the_cheap_normaliser_decides_nothing(logits: np.ndarray, sampling: Sampling) -> None:
     cheap = choices(sampling, logits, 8)

@@ -27,6 +27,13 @@ def test_E_8_5_sums_are_sequential_float32() -> None:
     assert running_sum(values).dtype == f32
 
 
+def test_E_8_5_both_sums_are_sequential() -> None:
+    """Forty e_i below 2^-25 leave the sum of 1 where it is; together they would move it by sixteen places."""
+    scaled = np.array([0] + [-17.4] * 40, f32)
+    assert select(scaled, **OFF, u=0.0).normaliser == 0
+    assert select(scaled, min_p=f32(0), top_p=f32(1 - 2.0**-24), u=0.0).support.tolist() == [0]
+
+
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=300))
 def test_E_8_5_running_sum_is_a_loop(values: list[float]) -> None:
