@@ -1,8 +1,22 @@
-"""Weight formats: one file each, with the layout, the exact decode, an encoder and the slice rule."""
+"""Weight formats: one file each, with the layout, the exact decode, an encoder, the slice rule and the kernel contract.
 
-from dgpp.formats.base import Format, PackedArray, Shape, Weight
+`FORMATS` is the table by tag, `format_named` also makes formats with other parameters; `dgpp.formats.reference` is the
+product of rows and a weight in NumPy. Cache rows are in `dgpp.formats.cache`.
+"""
+
+from dgpp.formats.base import ANY, Activations, Along, Format, PackedArray, Shape, Weight
 from dgpp.formats.bf16 import BF16
+from dgpp.formats.registry import FORMATS, format_named
 
-FORMATS: dict[str, Format] = {format.name: format for format in (BF16(),)}
-
-__all__ = ["BF16", "FORMATS", "Format", "PackedArray", "Shape", "Weight"]
+__all__ = [
+    "ANY",
+    "BF16",
+    "FORMATS",
+    "Activations",
+    "Along",
+    "Format",
+    "PackedArray",
+    "Shape",
+    "Weight",
+    "format_named",
+]
