@@ -41,6 +41,7 @@ def leaves(
     payload = next(iter(format.arrays(shape)))
     one = {name: at(array, lead) for name, array in arrays.items() if name != payload}
     a = format.prepare(x, one, shape)
+    a = a._replace(values=a.values.astype(jnp.float32))
 
     def block(i: jax.Array, out: jax.Array) -> jax.Array:
         # The last block is moved back to end at N; what it computes twice has the same bits both times.
@@ -90,7 +91,7 @@ def _lane_dot(x: jax.Array, w: jax.Array, start: Any, length: int) -> jax.Array:
 
     def add(acc: jax.Array, at: Any, width: int) -> jax.Array:
         fill = ((0, 0), (0, LANES - width))
-        x16, w16 = (jnp.pad(lax.dynamic_slice_in_dim(m, at, width, 1), fill).astype(jnp.float32) for m in (x, w))
+        x16, w16 = (jnp.pad(lax.dynamic_slice_in_dim(m, at, width, 1), fill) for m in (x, w))
         return acc + x16[:, None, :] * w16[None, :, :]
 
     whole = length // LANES

@@ -1,4 +1,4 @@
-"""The orders of `dgpp.kernels` in NumPy, element by element as the op packages state them: what every kernel must equal.
+"""The orders of `dgpp.kernels` in NumPy, element by element as the op packages state them: what kernels must equal.
 
 Float32 as the kernels compute it: subnormal inputs and results count as zero. A fused multiply-add goes through
 float64: the product of two bfloat16 is exact there, and one addition rounded to 53 bits and then to 24 gives what a

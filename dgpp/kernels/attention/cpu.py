@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,15 +30,10 @@ def attention(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(out float32 [R, H, D], cache_k, cache_v); arguments, order and promise as in `dgpp.kernels.attention`."""
     check_attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, zero)
-    _ready()
+    register(NAME, dot_module, attention_module)
     results = [jax.ShapeDtypeStruct(q.shape, jnp.float32)]
     results += [jax.ShapeDtypeStruct(cache.shape, cache.dtype) for cache in (cache_k, cache_v)]
     call = jax.ffi.ffi_call(NAME, results, input_output_aliases={3: 1, 4: 2})
     operands = (q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used)
     out, cache_k, cache_v = call(*operands, scale=np.float32(scale))
     return out, cache_k, cache_v
-
-
-@functools.cache
-def _ready() -> None:
-    register(NAME, dot_module, attention_module)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from dgpp.kernels.attention.arguments import check_attention
-from dgpp.kernels.lanes import LANES, tree
+from dgpp.kernels.lanes import LANES, as_bits, tree, widened
 from dgpp.kernels.rounding import divided, exp_f32, rounded
 
 
@@ -34,28 +36,23 @@ def attention(
     slots, pages_of_slot = page_table.shape
     live = (jnp.arange(rows) < used) & (position >= 0) & (position < pages_of_slot * page)
     live &= (slot >= 0) & (slot < slots)
-    last = jnp.clip(jnp.where(live, position, 0), 0)
+    last = jnp.where(live, position, 0)
 
-    def write(row: jax.Array, caches: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        at = (layer, page_table[slot[row], last[row] // page], last[row] % page, 0, 0)
-
-        def put(cache: jax.Array, new: jax.Array) -> jax.Array:
-            old = lax.dynamic_slice(cache, at, (1, 1, 1, *new.shape[1:]))
-            kept = jnp.where(live[row], new[row][None, None, None], old)
-            return lax.dynamic_update_slice(cache, kept, at)
-
-        return put(caches[0], k), put(caches[1], v)
-
-    cache_k, cache_v = lax.fori_loop(0, rows, write, (cache_k, cache_v))
+    # A row that is not live is sent to a page that does not exist, and dropped there.
+    pages = jnp.clip(page_table[jnp.where(live, slot, 0), last // page], 0, cache_k.shape[1] - 1)
+    at = (jnp.clip(layer, 0, cache_k.shape[0] - 1), jnp.where(live, pages, cache_k.shape[1]), last % page)
+    keys_bits = as_bits(cache_k).at[at].set(as_bits(k), mode="drop")
+    values_bits = as_bits(cache_v).at[at].set(as_bits(v), mode="drop")
+    queries = widened(as_bits(q))
 
     def attend(row: jax.Array, out: jax.Array) -> jax.Array:
         def walk(j: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             at = (layer, page_table[slot[row], j], 0, 0, 0)
             size = (1, 1, *cache_k.shape[2:])
-            keys = lax.dynamic_slice(cache_k, at, size)[0, 0][:, kv_index]  # [P, H, D]
-            values = lax.dynamic_slice(cache_v, at, size)[0, 0][:, kv_index]
+            keys = widened(lax.dynamic_slice(keys_bits, at, size)[0, 0])[:, kv_index]  # [P, H, D]
+            values = widened(lax.dynamic_slice(values_bits, at, size)[0, 0])[:, kv_index]
             valid = j * page + jnp.arange(page) <= last[row]
-            return _page(q[row], keys, values, valid, scale, zero, *state)
+            return _page(queries[row], keys, values, valid, scale, zero, *state)
 
         heads, dim = q.shape[1:]
         start = (jnp.full(heads, -jnp.inf), jnp.zeros(heads), jnp.zeros((heads, dim)))
@@ -63,12 +60,14 @@ def attention(
         _, length, acc = lax.fori_loop(0, count, walk, start)
         return out.at[row].set(jnp.where(live[row], divided(acc, length[:, None]), 0))
 
-    return lax.fori_loop(0, rows, attend, jnp.zeros(q.shape, jnp.float32)), cache_k, cache_v
+    out = lax.fori_loop(0, rows, attend, jnp.zeros(q.shape, jnp.float32))
+    as_cache = functools.partial(lax.bitcast_convert_type, new_dtype=jnp.bfloat16)
+    return out, as_cache(keys_bits), as_cache(values_bits)
 
 
 def _page(
-    q: jax.Array,  # bfloat16 [H, D]
-    keys: jax.Array,  # bfloat16 [P, H, D], likewise values
+    q: jax.Array,  # float32 [H, D]
+    keys: jax.Array,  # float32 [P, H, D], likewise values
     values: jax.Array,
     valid: jax.Array,  # bool [P]
     scale: float,
@@ -82,8 +81,8 @@ def _page(
 
     def add_products(i: jax.Array, lanes: jax.Array) -> jax.Array:
         at = LANES * i
-        q16 = lax.dynamic_slice_in_dim(q, at, LANES, axis=1).astype(jnp.float32)
-        return lanes + q16 * lax.dynamic_slice_in_dim(keys, at, LANES, axis=2).astype(jnp.float32)
+        q16 = lax.dynamic_slice_in_dim(q, at, LANES, axis=1)
+        return lanes + q16 * lax.dynamic_slice_in_dim(keys, at, LANES, axis=2)
 
     lanes = lax.fori_loop(0, dim // LANES, add_products, jnp.zeros((page, heads, LANES)))
     score = rounded(tree(lanes) * jnp.float32(scale), zero)
@@ -99,7 +98,7 @@ def _page(
     total = tree(lax.fori_loop(0, page // LANES, add_weights, jnp.zeros((LANES, heads))).T)
 
     def add_value(t: jax.Array, part: jax.Array) -> jax.Array:
-        return jnp.where(valid[t], part + weight[t][:, None] * values[t].astype(jnp.float32), part)
+        return jnp.where(valid[t], part + weight[t][:, None] * values[t], part)
 
     part = lax.fori_loop(0, page, add_value, jnp.zeros((heads, dim)))
     return new_top, rounded(length * shrink, zero) + total, rounded(acc * shrink[:, None], zero) + part

@@ -1,8 +1,6 @@
-"""linear on the CPU: a native kernel of the order of `dgpp.kernels.linear`."""
+"""linear on the CPU: a native kernel of the order of `dgpp.kernels.linear` for BF16, else the reference."""
 
 from __future__ import annotations
-
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,24 +8,32 @@ import numpy as np
 
 from dgpp.formats import Weight
 from dgpp.kernels.lanes import LANES
+from dgpp.kernels.linear import reference
 from dgpp.kernels.linear.arguments import Ranges, check_linear
 from dgpp.kernels.linear.native import NAME, linear_module
 from dgpp.kernels.native.dot import dot_module
 from dgpp.kernels.native.ffi import register
 
+NATIVE = ("bf16",)
+"""The weight formats that the native kernel reads."""
+
 
 def linear(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
     """float32 [R, N]; arguments, order and promise as in `dgpp.kernels.linear`."""
+    if w.format not in NATIVE:
+        return reference.linear(x, w, layer, used)
     return _call(x, w, layer, used, check_linear(x, w, layer, used))[0]
 
 
 def linear_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """float32 [len(ranges), R, N]; arguments, order and promise as in `dgpp.kernels.linear`."""
+    if w.format not in NATIVE:
+        return reference.linear_leaves(x, w, layer, used, ranges)
     return _call(x, w, layer, used, check_linear(x, w, layer, used, ranges))
 
 
 def _call(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
-    _ready()
+    register(NAME, dot_module, linear_module)
     values = w.arrays["values"]
     stack = values if values.ndim == 3 else values[None]
     lengths = [-(-(stop - start) // LANES) * LANES for start, stop in ranges]
@@ -39,8 +45,3 @@ def _call(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ra
     call = jax.ffi.ffi_call(NAME, (out, converted))
     result: jax.Array = call(x, stack, layer, used, ranges=table.reshape(-1))[0]
     return result
-
-
-@functools.cache
-def _ready() -> None:
-    register(NAME, dot_module, linear_module)

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from dgpp.kernels.lanes import LANES
 from dgpp.kernels.native.dot import CACHE_LINE, tile_name
-from dgpp.kernels.native.emit import F32, I16, I32, I64, PTR, VOID, Emit, Value, i64
+from dgpp.kernels.native.emit import F32, I1, I8, I16, I32, I64, PTR, VOID, Emit, Value, i64
 from dgpp.kernels.native.ffi import Frame, emit_handler
 from dgpp.kernels.native.target import Target
 from dgpp.kernels.native.threads import cores
@@ -62,7 +62,7 @@ def _emit_task(module: ir.Module, target: Target) -> None:
         return e.at(word[OUT], F32, index)
 
     with e.loop(i64(0), word[LEAVES]) as leaf, e.loop(word[USED], word[ROWS]) as row:
-        nothing = [ir.Constant(ir.IntType(8), 0), e.mul(count, i64(4)), ir.Constant(ir.IntType(1), 0)]
+        nothing = [ir.Constant(I8, 0), e.mul(count, i64(4)), ir.Constant(I1, 0)]
         e.intrinsic("llvm.memset.p0.i64", VOID, out_at(leaf, row, first), *nothing)
 
     def tiles(rows: int, row: Value, first: Value, stop: Value, step: int) -> None:

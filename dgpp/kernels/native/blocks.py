@@ -12,6 +12,7 @@ from llvmlite import ir
 from dgpp.kernels.lanes import LANES
 from dgpp.kernels.native.emit import F32, I16, I32, I64, PTR, VOID, Emit, Value, i32, i64, lanes
 
+NARROW = 4  # float32 in 128 bits
 Sum = tuple[int, int]  # (which sum, which lane of it)
 
 
@@ -49,7 +50,7 @@ def totals(e: Emit, blocks: Sequence[Sequence[Value]], width: int) -> list[Value
     """The sum of each block of float32 registers, by the tree: one scalar each.
 
     A step adds lane l + s to lane l. Where these are two registers it is one addition; where they are halves of one,
-    two registers share it, so n sums cost about n / width times what one costs.
+    two registers share it, so that many sums cost little more than one.
     """
     held: list[tuple[Value, list[Sum]]] = [
         (value, [(number, register * width + i) for i in range(width)])
@@ -76,11 +77,14 @@ def _stepped(e: Emit, held: list[tuple[Value, list[Sum]]], step: int) -> list[tu
             after.append((e.fadd(value, partner), sums))
         else:
             within.append((value, sums))
-    for i in range(0, len(within), 2):
-        (a, a_sums), (b, b_sums) = within[i], within[min(i + 1, len(within) - 1)]
-        places = {sum_: place for place, sum_ in reversed(list(enumerate(a_sums + b_sums)))}
-        low = [sum_ for sum_ in a_sums + b_sums if sum_[1] < step]
-        first = [places[sum_] for sum_ in low]
-        second = [places[number, lane + step] for number, lane in low]
+    # A register of more than 128 bits is only cut in half: moving lanes across its 128-bit parts is what costs.
+    pairs = 1 if within and len(within[0][1]) > NARROW else 2
+    for i in range(0, len(within), pairs):
+        # One that is left over is paired with itself, so that all stay of one length.
+        (a, a_sums), (b, b_sums) = within[i], within[min(i + pairs, len(within)) - 1]
+        sums = a_sums if pairs == 1 else a_sums + b_sums
+        low = [(number, lane) for number, lane in sums if lane < step]
+        first = [sums.index(sum_) for sum_ in low]
+        second = [sums.index((number, lane + step)) for number, lane in low]
         after.append((e.fadd(e.shuffle(a, b, first), e.shuffle(a, b, second)), low))
     return after

@@ -12,14 +12,15 @@ from llvmlite import ir
 from dgpp.kernels.native.target import Target, host_target
 
 
-def required_target() -> Target:
-    """The host's target. Raises RuntimeError where there is none."""
-    target = host_target()
-    if target is None:
-        raise RuntimeError(
-            "native kernels need a POSIX x86-64 with AVX2 and FMA, or an aarch64; choose the kernels 'reference'"
-        )
-    return target
+def machine(target: Target, triple: str = "", cpu: str = "", features: str = "") -> Any:
+    """LLVM's machine for `target`: this one, or with a `triple` another that code is only compiled for."""
+    if not triple:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
+        features = llvm.get_host_cpu_features().flatten()
+    features = ",".join(filter(None, [features, target.options]))
+    return llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
 
 
 def optimized(module: ir.Module, machine: Any) -> Any:
@@ -37,36 +38,32 @@ def optimized(module: ir.Module, machine: Any) -> Any:
     return parsed
 
 
-def host_machine(target: Target) -> Any:
-    """LLVM's machine for the host, with what `target` adds."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = ",".join(filter(None, [llvm.get_host_cpu_features().flatten(), target.options]))
-    triple = llvm.Target.from_triple(llvm.get_process_triple())
-    return triple.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)
+class Engine:
+    """Compiled code of this process, for one target. Modules see each other's functions and globals by name."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._machine = machine(target)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(target))
+        # Helper threads may be inside the code until the process ends: one reference too many, and it stays mapped.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+
+    def load(self, module: ir.Module) -> None:
+        """Compiles `module`."""
+        self._engine.add_module(optimized(module, self._machine))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """The address of a function or global of a loaded module."""
+        return int(self._engine.get_function_address(name) or self._engine.get_global_value_address(name))
 
 
 @functools.cache
-def _machine() -> Any:
-    return host_machine(required_target())
-
-
-@functools.cache
-def _engine() -> Any:
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host_machine(required_target()))
-    # Helper threads may be inside the code until the process ends: one reference too many, and it is never unmapped.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
-    return engine
-
-
-def load(module: ir.Module) -> None:
-    """Compiles `module`; its functions and globals can then be found by name, by other modules too."""
-    engine = _engine()
-    engine.add_module(optimized(module, _machine()))
-    engine.finalize_object()
-
-
-def address(name: str) -> int:
-    """The address of a function or global of a loaded module."""
-    found: int = _engine().get_function_address(name) or _engine().get_global_value_address(name)
-    return found
+def engine() -> Engine:
+    """The one engine of the kernels. Raises RuntimeError where the host has no target."""
+    target = host_target()
+    if target is None:
+        raise RuntimeError(
+            "native kernels need Linux or macOS on x86-64 with AVX2 and FMA, or on aarch64; use the kernels 'reference'"
+        )
+    return Engine(target)

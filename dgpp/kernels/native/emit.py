@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
 PTR = ir.PointerType()
 VOID = ir.VoidType()
@@ -129,6 +129,10 @@ class Emit(ir.IRBuilder):
     def high(self, a: Value, b: Value) -> Value:
         """The larger of two signed integers."""
         return self.select(self.icmp_signed(">", a, b), a, b)
+
+    def larger(self, a: Value, b: Value) -> Value:
+        """The larger of two floats or vectors of them; b where either is NaN."""
+        return self.select(self.fcmp_ordered(">", a, b), a, b)
 
     def wide(self, pointer: Value, width: int, index: Value = 0) -> Value:
         """`width` float32 from `pointer + index` elements."""

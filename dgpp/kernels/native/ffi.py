@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable
 
 import jax
 from llvmlite import ir
 
-from dgpp.kernels.native import compile as native
 from dgpp.kernels.native import threads
+from dgpp.kernels.native.compile import engine
 from dgpp.kernels.native.emit import I32, I64, NULL, PTR, Emit, Value, i32, i64
 from dgpp.kernels.native.floatmode import flush_subnormals, restore
 from dgpp.kernels.native.target import Target
@@ -87,13 +88,25 @@ def emit_handler(module: ir.Module, target: Target, name: str, body: Callable[[E
 
 
 def register(name: str, *builders: Callable[[Target], ir.Module]) -> None:
-    """Compiles the modules of `builders`, those that are not yet, and makes the handler `name` a CPU custom call."""
-    threads.start()
-    for builder in builders:
-        _load(builder)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(native.address(name))), platform="cpu")
+    """Compiles the modules of `builders`, each once, and makes the handler `name` a custom call target of the CPU.
+
+    Any number of threads may trace, and so come here, at a time.
+    """
+    with _registering:
+        threads.start()
+        for builder in builders:
+            _load(builder)
+        _publish(name)
+
+
+_registering = threading.Lock()
 
 
 @functools.cache
 def _load(builder: Callable[[Target], ir.Module]) -> None:
-    native.load(builder(native.required_target()))
+    engine().load(builder(engine().target))
+
+
+@functools.cache
+def _publish(name: str) -> None:
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(engine().address(name))), platform="cpu")

@@ -21,8 +21,8 @@ import time
 
 from llvmlite import ir
 
-from dgpp.kernels.native import compile as native
-from dgpp.kernels.native.emit import I32, I64, PTR, VOID, Emit, Value, i32, i64
+from dgpp.kernels.native.compile import engine
+from dgpp.kernels.native.emit import I8, I32, I64, PTR, VOID, Emit, Value, i32, i64
 from dgpp.kernels.native.floatmode import flush_subnormals
 from dgpp.kernels.native.target import Target
 
@@ -38,15 +38,10 @@ SLOT_BYTES = 4 * LINE
 FREE, CLOSED, OPEN = 0, 1, 2
 
 # Byte offsets in the pool. SIGNAL counts published jobs: it is what idle helpers watch.
-SIGNAL, HELPERS, SLEEPERS, STOP, MUTEX, CONDITION, FIRST_SLOT = (
-    0,
-    LINE,
-    LINE + 4,
-    LINE + 8,
-    2 * LINE,
-    4 * LINE,
-    6 * LINE,
-)
+SIGNAL = 0
+HELPERS, SLEEPERS, STOP = LINE, LINE + 4, LINE + 8
+MUTEX, CONDITION = 2 * LINE, 4 * LINE  # of the C library, which nowhere needs more than 64 bytes for one
+FIRST_SLOT = 6 * LINE
 POOL_BYTES = FIRST_SLOT + SLOTS * SLOT_BYTES
 
 
@@ -56,17 +51,17 @@ class _Shared(Emit):
     def word(self, base: Value, offset: int, relaxed: bool = False) -> Value:
         return self.load_atomic(self.byte(base, offset), "monotonic" if relaxed else "seq_cst", align=4, typ=I32)
 
-    def set_word(self, base: Value, offset: int, value: int) -> None:
-        self.atomic_rmw("xchg", self.byte(base, offset), i32(value), "seq_cst")
+    def set_word(self, base: Value, offset: int, value: Value) -> None:
+        self.atomic_rmw("xchg", self.byte(base, offset), value, "seq_cst")
 
     def add_word(self, base: Value, offset: int, value: int) -> Value:
         return self.atomic_rmw("add", self.byte(base, offset), i32(value), "seq_cst")
 
     def byte(self, base: Value, offset: int) -> Value:
-        return self.at(base, ir.IntType(8), offset)
+        return self.at(base, I8, offset)
 
     def pause(self, target: Target) -> None:
-        """A fraction of a microsecond of waiting that leave a shared core to its other hardware thread."""
+        """A fraction of a microsecond of waiting that leaves a shared core to its other hardware thread."""
         with self.loop(i64(0), i64(PAUSES)):
             if target.arch == "aarch64":
                 self.intrinsic("llvm.aarch64.hint", VOID, i32(1))
@@ -86,13 +81,13 @@ class _Shared(Emit):
 def pool_module(target: Target) -> ir.Module:
     """The module with `dgpp_parallel`, the life of a helper thread, its end, and the pool they share."""
     module = ir.Module("threads")
-    pool = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8), POOL_BYTES), "dgpp_pool")
+    pool = ir.GlobalVariable(module, ir.ArrayType(I8, POOL_BYTES), "dgpp_pool")
     pool.align, pool.initializer = LINE, ir.Constant(pool.value_type, None)
     _emit_work(module)
     _emit_parallel(module, target)
     _emit_helper(module, target)
     stop = _Shared(module, "dgpp_stop", [])
-    stop.set_word(stop.pool, STOP, 1)
+    stop.set_word(stop.pool, STOP, i32(1))
     stop.add_word(stop.pool, SIGNAL, 1)
     stop.wake(stop.pool, "pthread_cond_broadcast")
     stop.ret_void()
@@ -126,7 +121,7 @@ def _emit_parallel(module: ir.Module, target: Target) -> None:
     e.position_at_end(search)
     slot = e.var(e.byte(e.pool, FIRST_SLOT))
     with e.loop(i64(0), i64(SLOTS)) as index:
-        candidate = e.at(e.byte(e.pool, FIRST_SLOT), ir.ArrayType(ir.IntType(8), SLOT_BYTES), index)
+        candidate = e.at(e.byte(e.pool, FIRST_SLOT), ir.ArrayType(I8, SLOT_BYTES), index)
         e.store(candidate, slot)
         taken = e.cmpxchg(e.byte(candidate, STATE), i32(FREE), i32(CLOSED), "seq_cst")
         following = e.append_basic_block("following")
@@ -144,8 +139,8 @@ def _emit_parallel(module: ir.Module, target: Target) -> None:
     e.put(task, e.byte(slot, TASK))
     e.put(data, e.byte(slot, DATA))
     e.put(chunks, e.byte(slot, CHUNKS))
-    e.set_word(slot, NEXT, 0)
-    e.set_word(slot, STATE, OPEN)
+    e.set_word(slot, NEXT, i32(0))
+    e.set_word(slot, STATE, i32(OPEN))
     e.add_word(e.pool, SIGNAL, 1)
     # A helper counts itself a sleeper before its last look at SIGNAL, so one of the two sees the other.
     with e.if_then(e.icmp_signed(">", e.word(e.pool, SLEEPERS), i32(0)), likely=False):
@@ -153,7 +148,7 @@ def _emit_parallel(module: ir.Module, target: Target) -> None:
     e.intrinsic("dgpp_work", VOID, slot)
     # Likewise a helper counts itself inside before its last look at STATE: after CLOSED, whoever is not counted stays
     # out, and `data`, which lives on the caller's stack, is safe to go once the count is zero.
-    e.set_word(slot, STATE, CLOSED)
+    e.set_word(slot, STATE, i32(CLOSED))
     check, wait, free = (e.append_basic_block(name) for name in ("check", "wait", "free"))
     rounds = e.var(i32(0))
     e.branch(check)
@@ -162,12 +157,12 @@ def _emit_parallel(module: ir.Module, target: Target) -> None:
     e.position_at_end(wait)
     e.pause(target)
     e.store(e.add(e.load(rounds, typ=I32), i32(1)), rounds)
-    # Only now: on a busy machine a yielded core comes back milliseconds later.
+    # Not earlier: on a busy machine a core that was offered comes back milliseconds later.
     with e.if_then(e.icmp_signed(">", e.load(rounds, typ=I32), i32(PATIENCE)), likely=False):
         e.intrinsic("sched_yield", I32)
     e.branch(check)
     e.position_at_end(free)
-    e.set_word(slot, STATE, FREE)
+    e.set_word(slot, STATE, i32(FREE))
     e.ret_void()
 
 
@@ -183,7 +178,7 @@ def _emit_helper(module: ir.Module, target: Target) -> None:
     e.position_at_end(look)
     e.store(e.word(e.pool, SIGNAL), seen)
     with e.loop(i64(0), i64(SLOTS)) as index:
-        slot = e.at(e.byte(e.pool, FIRST_SLOT), ir.ArrayType(ir.IntType(8), SLOT_BYTES), index)
+        slot = e.at(e.byte(e.pool, FIRST_SLOT), ir.ArrayType(I8, SLOT_BYTES), index)
         is_open = e.icmp_signed("==", e.word(slot, STATE, relaxed=True), i32(OPEN))
         more = e.icmp_signed("<", e.word(slot, NEXT, relaxed=True), e.word(slot, CHUNKS, relaxed=True))
         with e.if_then(e.and_(is_open, more)):
@@ -241,21 +236,21 @@ def cores() -> int:
 
 @functools.cache
 def start() -> None:
-    """Compiles the pool and starts one helper for each core but one; again is nothing."""
-    native.load(pool_module(native.required_target()))
+    """Compiles the pool and starts one helper for each core but one; a second call does nothing."""
+    engine().load(pool_module(engine().target))
     _reset()
-    life = ctypes.CFUNCTYPE(None)(native.address("dgpp_helper"))
+    life = ctypes.CFUNCTYPE(None)(engine().address("dgpp_helper"))
     helpers = [threading.Thread(target=life, name="dgpp-helper", daemon=True) for _ in range(cores() - 1)]
     for helper in helpers:
         helper.start()
-    ctypes.c_int32.from_address(native.address("dgpp_pool") + HELPERS).value = len(helpers)
+    ctypes.c_int32.from_address(engine().address("dgpp_pool") + HELPERS).value = len(helpers)
     atexit.register(_stop, helpers)
     os.register_at_fork(after_in_child=_reset)
 
 
 def _reset() -> None:
     """An empty pool without helpers: at the start, and in a forked child, where they do not exist."""
-    pool = native.address("dgpp_pool")
+    pool = engine().address("dgpp_pool")
     ctypes.memset(pool, 0, POOL_BYTES)
     libc = ctypes.CDLL(None)
     libc.pthread_mutex_init(ctypes.c_void_p(pool + MUTEX), None)
@@ -263,6 +258,6 @@ def _reset() -> None:
 
 
 def _stop(helpers: list[threading.Thread]) -> None:
-    ctypes.CFUNCTYPE(None)(native.address("dgpp_stop"))()
+    ctypes.CFUNCTYPE(None)(engine().address("dgpp_stop"))()
     for helper in helpers:
         helper.join()
