@@ -23,14 +23,15 @@ from dgpp.engine.batch import Segment, build
 from dgpp.layers.rows import Phase, Rows
 from dgpp.layers.taps import Taps
 from dgpp.models import llama
+from dgpp.models.runs import weights_of_layer
 from dgpp.world import Single
 
 if TYPE_CHECKING:
     from dgpp.lab.model import Model, Prompt
 
 
-BLOCKS = {"llama": (llama.attention_block, llama.mlp_block)}
-"""The functions that make up a layer of a family, in their order."""
+MODULES = {"llama": llama}
+"""The modules of the families whose layers are an `attention_block` and an `mlp_block`."""
 
 
 @dataclass
@@ -42,21 +43,22 @@ class HandRows:
 
 
 class Blocks:
-    """The two blocks of a model's layers, compiled for a world of 1; every layer runs the same programs."""
+    """The blocks of a model's layers, compiled for a world of 1; every layer runs the same programs."""
 
     def __init__(self, model: Model) -> None:
         """Raises ValueError for a model that is spread over a world, or whose family has no blocks here."""
         if model.core.settings.world != 1:
             raise ValueError("a layer by hand needs a world of 1; load the model once more with world=1")
-        if model.family.name not in BLOCKS:
-            raise ValueError(f"no layer by hand for family {model.family.name}; there is one for {', '.join(BLOCKS)}")
+        if model.family.name not in MODULES:
+            raise ValueError(f"no layer by hand for family {model.family.name}; there is one for {', '.join(MODULES)}")
         constants = model.family.constants(model.config, model.core.position_ceiling, 1)
         self.cos, self.sin = constants.replicated["cos"], constants.replicated["sin"]
         self.kv_index = jnp.asarray(constants.ranked["kv_index"][0])
-        attention, mlp = BLOCKS[model.family.name]
+        module = MODULES[model.family.name]
         last: dict[str, Any] = {"world": Single(), "kernels": model.core.kernels, "taps": Taps()}
-        self.attention = jax.jit(partial(attention, model.config, **last))
-        self.mlp = jax.jit(partial(mlp, model.config, **last))
+        self.embed = module.embed
+        self.attention = jax.jit(partial(module.attention_block, model.config, **last))
+        self.mlp = jax.jit(partial(module.mlp_block, model.config, **last))
 
 
 @dataclass(frozen=True)
@@ -78,24 +80,26 @@ class Layer:
         planes = {name: jnp.zeros((spec.layers, pages, page, *spec.shape), spec.dtype) for name, spec in specs.items()}
         return HandRows(jax.tree.map(jnp.asarray, rows), planes)
 
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The stacks of weights in which this layer's are."""
+        return weights_of_layer(self.model.placed["layers"], self.index)
+
     def embed(self, rows: HandRows) -> jax.Array:
         """What enters layer 0: the embeddings of the rows' tokens, bfloat16 [T, D]."""
-        values: jax.Array = self.model.placed["embed"].arrays["values"]
-        return values[rows.rows.token]
+        return self.blocks.embed(self.model.placed, rows.rows.token)
 
     def attention(self, h: Any, rows: HandRows) -> jax.Array:
         """h + attention(norm(h)), bfloat16 [T, D]; the rows' keys and values are written to `rows.planes`."""
         blocks, position = self.blocks, np.asarray(rows.rows.position)
         rope = (blocks.cos[position], blocks.sin[position])
-        weights, layer = self.model.placed["layers"], jnp.int32(self.index)
         out: jax.Array
         out, rows.planes = blocks.attention(
-            weights, layer, jnp.asarray(h), rope, blocks.kv_index, rows.rows, rows.planes
+            self.weights, jnp.int32(self.index), jnp.asarray(h), rope, blocks.kv_index, rows.rows, rows.planes
         )
         return out
 
     def mlp(self, h: Any, rows: HandRows) -> jax.Array:
         """h + mlp(norm(h)), bfloat16 [T, D]."""
-        weights, layer = self.model.placed["layers"], jnp.int32(self.index)
-        out: jax.Array = self.blocks.mlp(weights, layer, jnp.asarray(h), rows.rows)
+        out: jax.Array = self.blocks.mlp(self.weights, jnp.int32(self.index), jnp.asarray(h), rows.rows)
         return out

@@ -19,6 +19,7 @@ import numpy as np
 from dgpp.checkpoint.config import eos_ids
 from dgpp.checkpoint.load import Progress
 from dgpp.checkpoint.reader import Checkpoint
+from dgpp.checkpoint.spec import SpecTree
 from dgpp.engine.core import Core, CoreSettings
 from dgpp.engine.open import Opened, open_model
 from dgpp.engine.request import Sampling, TokenLogprobs
@@ -73,14 +74,25 @@ class Model:
     checkpoint: Checkpoint
     family: Family
     config: Any
+    tree: SpecTree  # of the tensors, in the formats of the checkpoint
     weights: dict[str, Any]  # the tree of `Weight`s on the host
     core: Core
+    notes: tuple[str, ...] = ()  # what was made of contradictions in the checkpoint
     _busy: set[int] = field(default_factory=set)  # slots of sessions
 
     @classmethod
     def of(cls, opened: Opened) -> Model:
         """A model that is open already."""
-        return cls(opened.name, opened.checkpoint, opened.family, opened.config, opened.weights, opened.core)
+        return cls(
+            opened.name,
+            opened.checkpoint,
+            opened.family,
+            opened.config,
+            opened.tree,
+            opened.weights,
+            opened.core,
+            opened.notes,
+        )
 
     # --- text ---------------------------------------------------------------------------------------------------------
 

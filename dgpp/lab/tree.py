@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dgpp.checkpoint.spec import Leaves, TensorSpec, flatten
+from dgpp.checkpoint.spec import Leaves, flatten
+from dgpp.formats import Weight
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +18,7 @@ COLUMNS = ("path", "name in the checkpoint", "shape", "format", "bytes", "cut in
 
 
 def weight_table(model: Model) -> Table:
-    """One row for each tensor, those of all layers together, with the bytes of all of them at the end."""
+    """One row for each stack of tensors (those of all layers are one, or one for each format), and the sum of bytes."""
     from rich.table import Table
 
     table = Table(title=repr(model), title_justify="left", show_edge=False)
@@ -38,17 +39,34 @@ def weight_html(model: Model) -> str:
 
 
 def _rows(model: Model) -> Iterator[tuple[str, ...]]:
-    for path, spec in flatten(model.family.abstract(model.config)):
-        yield path, spec.source, _shape(spec), spec.format, f"{spec.nbytes:,}", _leaves(spec.leaves, spec.axes)
+    specs = dict(flatten(model.tree))
+    for keys, weight in _weights(model.weights):
+        spec = specs[".".join(keys)]
+        stacked = f"{len(_first(weight))} layers × " if spec.layers else ""
+        named = " × ".join(f"{size} {axis}" for size, axis in zip(spec.shape, spec.axes, strict=True))
+        leaves = _leaves(spec.leaves, spec.axes)
+        yield ".".join(keys), spec.source, stacked + named, weight.format, f"{_nbytes(weight):,}", leaves
+
+
+def _weights(node: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Weight]]:
+    """(keys, weight) of every stack, in the order of the tree."""
+    if isinstance(node, Weight):
+        yield keys, node
+        return
+    for key, child in node.items():
+        yield from _weights(child, (*keys, key))
 
 
 def _total(model: Model) -> int:
-    return sum(spec.nbytes for _, spec in flatten(model.family.abstract(model.config)))
+    return sum(_nbytes(weight) for _, weight in _weights(model.weights))
 
 
-def _shape(spec: TensorSpec) -> str:
-    named = " × ".join(f"{size} {axis}" for size, axis in zip(spec.shape, spec.axes, strict=True))
-    return f"{spec.layers} layers × {named}" if spec.layers else named
+def _nbytes(weight: Weight) -> int:
+    return sum(array.nbytes for array in weight.arrays.values())
+
+
+def _first(weight: Weight) -> Any:
+    return next(iter(weight.arrays.values()))
 
 
 def _leaves(leaves: Leaves | None, axes: tuple[str, ...]) -> str:

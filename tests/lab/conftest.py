@@ -27,7 +27,7 @@ def tiny_model(kernels: Kernels | None = None, family: Family | None = None, **l
     family = family or known
     core = Core(family, config, weights, CoreSettings(**{**LAYOUT, **layout}), kernels)
     no_files: Checkpoint = None  # type: ignore[assignment]
-    return Model("tiny-9x3", no_files, family, config, weights, core)
+    return Model("tiny-9x3", no_files, family, config, family.abstract(config), weights, core)
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from dgpp.checkpoint.fixture import write_fixture
-from dgpp.engine.core import StepResult
+from dgpp.engine.core import SettingsError, StepResult
 from dgpp.engine.engine import LocalEngine
 from dgpp.engine.request import TokenEvent
 from dgpp.engine.session import session
 from dgpp.kernels import default
-from dgpp.lab.claims import CLAIMS, ClaimResult, Effort, restart, run_claims
+from dgpp.lab.claims import CLAIMS, ClaimResult, Effort, restart, run_claims, world
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.restarted import disturb, last_slot
 from dgpp.lab.claims.run import run_claim
@@ -202,7 +202,17 @@ def test_a_world_without_devices_is_not_called_equal(sound: Model, monkeypatch: 
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     result = examined(sound, "world")
     assert (result.compared, result.difference) == (0, None)
-    assert result.verdict == "nothing could be compared (no world of 2 or 4: this process has 1 devices)"
+    assert result.verdict == "nothing could be compared (no world of 2: 1 of 2 devices; no world of 4: 1 of 4 devices)"
+
+
+def test_a_format_that_cannot_be_cut_is_not_called_equal(sound: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_world(tree: Any, tied: Any, size: int) -> None:
+        if size == 4:
+            raise SettingsError("q_proj cannot be shared by 4 ranks")
+
+    monkeypatch.setattr(world, "check_world", check_world)
+    result = examined(sound, "world")
+    assert (result.compared, result.note) == (28, "no world of 4: q_proj cannot be shared by 4 ranks")
 
 
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name != "restart"])

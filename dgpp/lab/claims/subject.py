@@ -59,7 +59,8 @@ class Subject:
             return self.core
         if size not in self._worlds:
             model, settings = self.model, replace(self.core.settings, world=size)
-            self._worlds[size] = Core(model.family, model.config, model.weights, settings, self.core.kernels)
+            kernels = self.core.kernels
+            self._worlds[size] = Core(model.family, model.config, model.weights, settings, kernels, model.tree)
         return self._worlds[size]
 
     def tokens(self, count: int, stream: int = 0) -> tuple[int, ...]:

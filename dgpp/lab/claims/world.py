@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from dgpp.engine.core import Core
+from dgpp.engine.core import Core, SettingsError, check_world
 from dgpp.engine.session import session
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served
@@ -23,11 +23,21 @@ def _plan(s: Subject) -> Plan:
     count = s.effort.prompt + DECODED
     if count > s.slot_tokens:
         return Plan.nothing(f"{count} tokens do not fit the context")
-    devices = jax.device_count()
-    sizes = [size for size in WORLDS if size <= devices]
-    missing = [str(size) for size in WORLDS if size > devices]
-    note = f"no world of {' or '.join(missing)}: this process has {devices} devices" if missing else ""
+    obstacles = {size: _obstacle(s, size) for size in WORLDS}
+    sizes = [size for size in WORLDS if obstacles[size] is None]
+    note = "; ".join(f"no world of {size}: {why}" for size, why in obstacles.items() if why is not None)
     return Plan(len(sizes) * count, lambda: _pairs(s, sizes, count), note)
+
+
+def _obstacle(s: Subject, size: int) -> str | None:
+    """Why there can be no world of `size` ranks here."""
+    if size > jax.device_count():
+        return f"{jax.device_count()} of {size} devices"
+    try:
+        check_world(s.model.tree, s.model.family.tied(s.model.config), size)
+    except SettingsError as error:
+        return str(error)
+    return None
 
 
 def _pairs(s: Subject, sizes: list[int], count: int) -> Iterator[Pair]:

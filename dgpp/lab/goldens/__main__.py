@@ -1,6 +1,7 @@
 """`python -m dgpp.lab.goldens`: compares all goldens with what is computed now; `--write` makes them anew.
 
-Both print what moved. Exit status: 1 when something moved or a judgement fails, 2 when a case compared nothing.
+Both print what moved. Exit status of a comparison: 1 when something moved or is judged to be wrong, 2 when the present
+key has no golden for a case.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def main(
         if len(result.moved) > SHOWN:
             print(f"    and {len(result.moved) - SHOWN} more")
     if write:
-        raise typer.Exit(0)
-    if any(result.moved or (result.judgement and not result.judgement.stands) for result in results):
+        return
+    if not all(result.stands for result in results):
         raise typer.Exit(1)
-    raise typer.Exit(0 if all(result.compared for result in results) else 2)
+    if not all(result.complete for result in results):
+        raise typer.Exit(2)
 
 
 if __name__ == "__main__":

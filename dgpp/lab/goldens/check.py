@@ -25,26 +25,32 @@ class Moved:
 
 @dataclass(frozen=True)
 class GoldenResult:
-    """What became of a case. It stands when something was compared and nothing moved."""
+    """What became of a case on the present key."""
 
     case: str
     key: str
-    compared: int
+    compared: int  # values that have a golden
     moved: tuple[Moved, ...]
-    judgement: Judgement | None = None  # against float64, when the key had no golden
+    judgement: Judgement | None = None  # against float64, where values have no golden
 
     @property
     def stands(self) -> bool:
-        """Whether the golden holds, or, for a key without one, the portable values and the judgement do."""
-        return not self.moved and self.compared > 0 and (self.judgement is None or self.judgement.stands)
+        """Whether nothing moved, everything without a golden was judged to be right, and there was one or the other."""
+        judged = self.judgement is not None and self.judgement.stands
+        return not self.moved and (judged if self.judgement else self.compared > 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all values have a golden."""
+        return self.compared > 0 and self.judgement is None
 
     def __str__(self) -> str:
-        if self.moved:
-            verdict = f"{len(self.moved)} moved, the first is {self.moved[0]}"
-        else:
-            verdict = "unchanged" if self.compared else "NOTHING COMPARED"
-        judged = f"; no golden for this key: {self.judgement}" if self.judgement else ""
-        return f"{self.case:18} {self.key}  {self.compared:4} values compared, {verdict}{judged}"
+        said = [f"{self.compared} values compared"]
+        if self.compared:
+            said.append(f"{len(self.moved)} moved, the first is {self.moved[0]}" if self.moved else "unchanged")
+        if self.judgement:
+            said.append(f"no golden for this key: {self.judgement}")
+        return f"{self.case:17} {self.key}  {', '.join(said)}"
 
 
 def check(case: Case, *, kernels: str | None = None, root: Path | None = None, write: bool = False) -> GoldenResult:

@@ -33,7 +33,13 @@ class LinearCase:
     @property
     def inputs(self) -> dict[str, Any]:
         """Shapes and seeds."""
-        return {"x": [self.rows, self.shape[2]], "w": self.shape, "used": self.used, "ranges": self.ranges, "seed": 0}
+        ranges = " ".join(f"{start}:{stop}" for start, stop in self.ranges)
+        return {
+            "x": f"[{self.rows}, {self.shape[2]}], {self.used} used",
+            "w": str(list(self.shape)),
+            "ranges": ranges,
+            "seed": 0,
+        }
 
     def compute(self, kernels: str | None) -> Computed:
         """Exact products in a fixed order: portable."""
@@ -48,6 +54,9 @@ class LinearCase:
         bound = self.shape[2] * FLOAT32
         values = {"whole": digest(whole), "leaves": digest(leaves), "first values": shown(whole[0, :4])}
         return Computed(lambda: _judge(whole[: self.used], exact, bound), portable=values)
+
+
+SLOTS, POSITIONS = (0, 1, 1, 1, 1), (40, 14, 15, 16, 17)
 
 
 @dataclass(frozen=True)
@@ -65,13 +74,18 @@ class AttentionCase:
     @property
     def inputs(self) -> dict[str, Any]:
         """Shapes and seeds."""
-        shapes = {"heads": self.heads, "kv_heads": self.kv_heads, "dim": self.dim, "page": self.page}
-        return {**shapes, "scale": self.scale, "positions": [40, 14, 15, 16, 17], "slots": [0, 1, 1, 1, 1], "seed": 0}
+        return {
+            "heads": f"{self.heads} on {self.kv_heads}, of {self.dim}",
+            "page": self.page,
+            "scale": self.scale,
+            "rows": " ".join(f"slot {slot} at {position}" for slot, position in zip(SLOTS, POSITIONS, strict=True)),
+            "seed": 0,
+        }
 
     def compute(self, kernels: str | None) -> Computed:
         """The softmax has an exponential: pinned."""
         ops = select(kernels) if kernels else default()
-        position, slot = (np.array(self.inputs[name], np.int32) for name in ("positions", "slots"))
+        position, slot = np.array(POSITIONS, np.int32), np.array(SLOTS, np.int32)
         table = np.array([[4, 1, 3], [0, 5, 2]], np.int32)
         q = _values("attention.q", (len(position), self.heads, self.dim))
         k, v = (_values(f"attention.{name}", (len(position), self.kv_heads, self.dim)) for name in "kv")
