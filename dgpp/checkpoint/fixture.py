@@ -1,14 +1,17 @@
 """Tiny random checkpoints in a release's own layout: what tests run on instead of downloaded weights.
 
 A fixture has everything a release has: config.json, generation_config.json, the tokenizer and chat template (those of
-the embedded model), and safetensors in one file or in shards with an index.
+the embedded model), and safetensors in one file or in shards with an index. Its weights are stored in the release's
+formats, whatever its config says about them.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +20,14 @@ import numpy as np
 from dgpp.checkpoint.config import read_json
 from dgpp.checkpoint.embedded import embedded_path
 from dgpp.checkpoint.errors import CheckpointError
+from dgpp.checkpoint.quantization import with_formats
 from dgpp.checkpoint.reader import INDEX
 from dgpp.checkpoint.safetensors import write
-from dgpp.checkpoint.spec import SpecTree, flatten
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.formats import Shape
+from dgpp.formats.exl3 import EXL3
+from dgpp.formats.exl3_trellis import MARKERS
+from dgpp.formats.gptq import GPTQ
 
 Tagged = tuple[str, np.ndarray]
 
@@ -35,6 +42,22 @@ class ReleaseLayout(Protocol):
     @property
     def shards(self) -> int:
         """1 means a single file without an index."""
+
+    @property
+    def formats(self) -> tuple[tuple[str, str], ...]:
+        """(expression, tag): the first expression found in a module's name gives its format."""
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]]:
+        """Further JSON files."""
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields of formats that a release may lack, and this one has."""
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of float32 tensors [] beside the weights, with `{layer}` for the layers."""
 
 
 class Describes(Protocol):
@@ -72,9 +95,24 @@ def write_fixture(family: Describes, release: str, directory: Path | str, seed: 
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copyfile(embedded_path() / name, directory / name)
     config = {**layout.config, **_tokenizer_fields(layout.config)}
-    write_json(directory / "config.json", config)
-    write_weights(family.abstract(family.config(config)), directory, seed, layout.shards)
+    for name, content in {"config.json": config, **layout.files}.items():
+        write_json(directory / name, content)
+    tree = stored_tree(family.abstract(family.config(config)), layout)
+    tensors = random_tensors(tree, seed, layout.optional)
+    layers = max(spec.first + spec.layers for _, spec in flatten(tree))
+    for name in layout.scalars:
+        tensors |= {name.format(layer=layer): ("F32", np.array(1, np.float32)) for layer in range(layers)}
+    write_tensors(tensors, directory, layout.shards)
     return directory
+
+
+def stored_tree(tree: SpecTree, layout: ReleaseLayout) -> SpecTree:
+    """`tree` in the formats of the release."""
+
+    def format_of(module: str) -> str | None:
+        return next((tag for pattern, tag in layout.formats if re.search(pattern, module)), None)
+
+    return with_formats(tree, format_of)
 
 
 def _tokenizer_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,8 +123,12 @@ def _tokenizer_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_weights(tree: SpecTree, directory: Path, seed: int, shards: int = 1) -> None:
-    """Writes random weights for `tree`: model.safetensors, or `shards` files of about equal size and their index."""
-    tensors = random_tensors(tree, seed)
+    """Writes random weights for `tree`, in the formats that it has."""
+    write_tensors(random_tensors(tree, seed), directory, shards)
+
+
+def write_tensors(tensors: Mapping[str, Tagged], directory: Path, shards: int = 1) -> None:
+    """Writes tensors: model.safetensors, or `shards` files of about equal size and their index."""
     metadata = {"format": "pt"}  # the framework; transformers refuses files without it
     if shards == 1:
         write(directory / "model.safetensors", tensors, metadata)
@@ -104,22 +146,56 @@ def write_weights(tree: SpecTree, directory: Path, seed: int, shards: int = 1) -
     write_json(directory / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))})
 
 
-def random_tensors(tree: SpecTree, seed: int) -> dict[str, Tagged]:
+def random_tensors(tree: SpecTree, seed: int, optional: Collection[str] = ()) -> dict[str, Tagged]:
     """(tag, packed array) of every tensor of `tree`, by its name in the checkpoint.
 
     Matrices [N, K] have standard deviation 1/sqrt(K), so that activations keep their size; vectors (norm weights) lie
-    around 1. A tensor's values depend on the seed, its module's name and its shape alone.
+    around 1. A tensor's values depend on the seed, its module's name and its shape alone. `optional` are fields that a
+    format may have or not, to be written as well.
     """
     tensors: dict[str, Tagged] = {}
     for _, spec in flatten(tree):
         arrays = spec.codec.arrays(spec.shape)
-        for layer in range(max(1, spec.layers)):
-            module = spec.source.format(layer=layer)
-            noise = gaussian(spec.shape, seed, module)
-            values = 1 + noise / 8 if len(spec.shape) == 1 else noise / np.sqrt(spec.shape[-1])
-            for field, array in spec.codec.encode(values.astype(np.float32)).items():
-                tensors[f"{module}.{arrays[field].suffix}"] = (arrays[field].tag, array)
+        for layer in spec.numbers:
+            module = spec.module(layer)
+            for field, array in _packed(spec, module, seed, optional).items():
+                tensors[arrays[field].tensor(module)] = (arrays[field].tag, array)
     return tensors
+
+
+def _packed(spec: TensorSpec, module: str, seed: int, optional: Collection[str]) -> dict[str, np.ndarray]:
+    """The packed arrays of one module."""
+    if isinstance(spec.codec, EXL3):
+        return _trellis(spec, seed, module)
+    noise = gaussian(spec.shape, seed, module)
+    values = 1 + noise / 8 if len(spec.shape) == 1 else noise / np.sqrt(spec.shape[-1])
+    arrays = spec.codec.encode(values.astype(np.float32))
+    for name, array in spec.codec.arrays(spec.shape).items():
+        if name in optional and name not in arrays and array.optional:
+            arrays[name] = _optional(spec, name).astype(array.dtype).reshape(array.shape)
+    return arrays
+
+
+def _optional(spec: TensorSpec, name: str) -> np.ndarray:
+    """The values of a field that a release may lack: groups in plain order, or a scale of activations."""
+    if name == "g_idx" and isinstance(spec.codec, GPTQ):
+        return np.arange(spec.shape[-1]) // spec.codec.per_scale
+    return np.array(1 / 64)
+
+
+def _trellis(spec: TensorSpec, seed: int, module: str) -> dict[str, np.ndarray]:
+    """An EXL3 weight of random bits: any are a trellis, and a search for given values takes a second per 30,000."""
+    out: dict[str, np.ndarray] = {}
+    for name, array in spec.codec.arrays(spec.shape).items():
+        if name == "marker":
+            out[name] = np.array(MARKERS[array.suffix], np.uint32).view(np.int32)
+        elif array.dtype == np.float16:
+            signs = np.sign(gaussian(array.shape, seed, f"{module}.{name}"))
+            out[name] = (signs / np.sqrt(spec.shape[-1]) if name == "suh" else signs).astype(np.float16)
+        else:
+            words = np.random.PCG64(np.random.SeedSequence([seed, *module.encode()])).random_raw(math.prod(array.shape))
+            out[name] = (words >> np.uint64(48)).astype(np.uint16).view(np.int16).reshape(array.shape)
+    return out
 
 
 def gaussian(shape: Shape, seed: int, name: str) -> np.ndarray:

@@ -1,22 +1,42 @@
-"""A family's tensors against a checkpoint's: what is used, what is missing or of another kind, what is left over."""
+"""A family's tensors against a checkpoint's: what is used, what is missing or of another kind, what is left over.
+
+Every tensor of the checkpoint is in one of three lists. Some that a format or a release brings along are read and
+checked but not kept: the shape beside packed codes, zero points that are constant, the marker of a codebook. Scales of
+activations and of a quantised K/V cache are known and left alone, since activations and cache stay bfloat16.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.reader import Checkpoint, StoredTensor
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.formats import PackedArray
 
+_ACTIVATIONS = "scale of activations, which stay bf16"
+_CACHE = "scale of a quantised K/V cache, which stays bf16"
+SCALARS = {
+    "input_scale": _ACTIVATIONS,
+    "input_global_scale": _ACTIVATIONS,
+    "output_scale": _CACHE,
+    "q_scale": _CACHE,
+    "k_scale": _CACHE,
+    "v_scale": _CACHE,
+}
+"""Last parts of tensor names that mean one number which is not used, and why."""
+
+FLOATS = ("F32", "F16", "BF16")
+
 
 @dataclass(frozen=True)
 class Row:
     """One tensor of the checkpoint. `path` is where it goes in the weight tree; unused tensors have none.
 
-    `layer` is its place in the stack (None for a tensor that is not per layer); `format` is the weight format, or for
-    an unused tensor its header tag.
+    `layer` is the number of its layer (None for a tensor that is not per layer); `format` is the weight format, or for
+    a tensor that is not used its header tag; `note` says why one is ignored.
     """
 
     tensor: str
@@ -27,13 +47,16 @@ class Row:
     path: str = ""
     layer: int | None = None
     spec: TensorSpec | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Every tensor of a checkpoint, in the order of the tree, and those the model does not use, by name."""
+    """Every tensor of a checkpoint: those that are kept, in the order of the tree, those that are ignored knowingly,
+    and those that the model does not use, by name."""
 
     used: tuple[Row, ...]
+    ignored: tuple[Row, ...]
     unused: tuple[Row, ...]
     unindexed: tuple[str, ...]  # tensors that the checkpoint's own index does not list
 
@@ -54,22 +77,42 @@ def take_inventory(tree: SpecTree, checkpoint: Checkpoint) -> Inventory:
     Raises CheckpointError naming module and tensor when one is missing, and both sides when shape or dtype differ;
     at most a few are named, with the number of the others.
     """
-    used, problems = [], []
+    used, ignored, problems = [], [], []
     for path, spec in flatten(tree):
         arrays = spec.codec.arrays(spec.shape)
         for layer, field, name in spec.tensor_names():
             stored = checkpoint.tensors.get(name)
+            if stored is None and arrays[field].optional:
+                continue
             if stored is None:
                 problems.append(_missing(checkpoint, path, spec, layer, name))
             elif difference := _difference(arrays[field], stored):
                 problems.append(f"tensor {name!r} of module {_module(path, spec, layer)} {difference}")
             else:
-                position = layer if spec.layers else None
-                used.append(_row(name, stored, spec.format, path=path, layer=position, spec=spec))
+                row = _row(name, stored, spec.format, path=path, layer=layer if spec.layers else None, spec=spec)
+                if arrays[field].resident:
+                    used.append(row)
+                else:
+                    ignored.append(replace(row, format=stored.info.tag, note=_checked_note(arrays[field])))
+    seen = {row.tensor for row in (*used, *ignored)}
+    unused = []
+    for name, stored in checkpoint.tensors.items():
+        if name in seen:
+            continue
+        row = _row(name, stored, stored.info.tag)
+        note = SCALARS.get(name.rpartition(".")[2])
+        if note and stored.info.tag in FLOATS and math.prod(row.shape) == 1:
+            ignored.append(replace(row, note=note))
+        else:
+            unused.append(row)
     _refuse(checkpoint, problems)
-    names = {row.tensor for row in used}
-    unused = (_row(name, stored, stored.info.tag) for name, stored in checkpoint.tensors.items() if name not in names)
-    return Inventory(tuple(used), tuple(sorted(unused, key=lambda row: row.tensor)), checkpoint.unindexed)
+    return Inventory(
+        tuple(used), tuple(ignored), tuple(sorted(unused, key=lambda row: row.tensor)), checkpoint.unindexed
+    )
+
+
+def _checked_note(array: PackedArray) -> str:
+    return SCALARS.get(array.suffix, "checked and dropped")
 
 
 def _row(
@@ -91,17 +134,19 @@ def _module(path: str, spec: TensorSpec, layer: int) -> str:
 
 def _missing(checkpoint: Checkpoint, path: str, spec: TensorSpec, layer: int, name: str) -> str:
     """The complaint about a missing tensor, with what the module does have, which tells another format apart."""
-    module = spec.source.format(layer=layer)
-    there = sorted(other.removeprefix(module) for other in checkpoint.tensors if other.startswith(module + "."))
+    module = spec.module(layer)
+    there = sorted(
+        other.removeprefix(module) for other in checkpoint.tensors if other.startswith((module + ".", module + "_"))
+    )
     but = f"; the module has only {', '.join(there)}" if there else ""
     return f"tensor {name!r} of module {_module(path, spec, layer)} is missing{but}"
 
 
 def _difference(expected: PackedArray, stored: StoredTensor) -> str:
     info = stored.info
-    if info.tag != expected.tag:
+    if info.tag not in (expected.tag, *expected.also):
         return f"is stored as {info.tag} in {stored.shard}, but the model needs {expected.tag}"
-    if info.stored_shape != expected.shape:
+    if not expected.fits(info.stored_shape):
         return f"has shape {list(info.shape)} in {stored.shard}, but config.json makes it {list(expected.shape)}"
     return ""
 

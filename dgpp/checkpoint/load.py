@@ -1,29 +1,29 @@
-"""From a checkpoint to a tree of weights: each tensor is read once, straight into its place.
+"""From a checkpoint to a tree of weights: each tensor is read once, by several threads, straight into its place.
 
 Tensors of the same kind in all layers are one array with a leading layer axis, allocated once, so the peak is the
-size of the weights and not a second copy of anything. Arrays start at 64-byte boundaries, which lets JAX on a CPU use
-them without copying; so the arrays must not be changed after they are handed over.
+size of the weights and not a second copy of anything. Only what is not held as it is stored (coded scales, GPTQ's
+K-first layout) passes through memory of its own, see `dgpp.checkpoint.filling`. Arrays start at 64-byte boundaries,
+which lets JAX on a CPU use them without copying; so the arrays must not be changed after they are handed over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgpp.checkpoint.errors import CheckpointError
+from dgpp.checkpoint.filling import Filling, Progress, modules_of
 from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.reader import Checkpoint
+from dgpp.checkpoint.reading import READERS
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.formats import Shape, Weight
 
 ALIGNMENT = 64
-
-Progress = Callable[[int, int], None]
-"""Called after each tensor with the bytes read so far and the bytes to read in all."""
 
 WeightTree = dict[str, Any]
 """Nested dicts with the keys of the SpecTree and a Weight at every leaf."""
@@ -38,50 +38,73 @@ def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def load_weights(
-    tree: SpecTree, checkpoint: Checkpoint, progress: Progress | None = None, layers: Sequence[int] | None = None
+    tree: SpecTree,
+    checkpoint: Checkpoint,
+    progress: Progress | None = None,
+    layers: Sequence[int] | None = None,
+    threads: int = READERS,
 ) -> WeightTree:
     """The weights of `tree`, NumPy arrays in their packed form: [L, *stored shape] when stacked over L layers.
 
-    `tree` may be any part of a family's tree, and `layers` may name the layers to load of every stack, e.g. (3,): so
-    one layer of a large checkpoint costs the memory of one layer. Everything is checked before anything is
-    allocated. Raises CheckpointError for a missing tensor, a wrong shape or dtype, weights larger than the memory
-    that is free (with both numbers), and a file that ends early; nothing half-loaded is returned.
+    `tree` may be any part of a family's tree, and `layers` may name the layers to load of every stack that has them,
+    e.g. (3,): so one layer of a large checkpoint costs the memory of one layer. `threads` read at a time. Everything
+    is checked before anything is allocated. Raises CheckpointError for a missing tensor, a wrong shape or dtype,
+    weights larger than the memory that is free (with both numbers), a file that cannot be read or ends early, and
+    values that cannot be a weight; then nothing stays allocated, even while the error is kept.
     """
     take_inventory(tree, checkpoint)
-    chosen = {path: _layers_of(path, spec, layers) for path, spec in flatten(tree)}
-    total = sum(spec.nbytes * len(chosen[path]) // max(1, spec.layers) for path, spec in flatten(tree))
-    _check_memory(checkpoint, total)
-    done = 0
+    specs = dict(flatten(tree))
+    count = max((spec.numbers.stop for spec in specs.values()), default=0)
+    chosen = {path: _layers_of(path, spec, layers, count) for path, spec in specs.items()}
+    modules = modules_of(specs, chosen, checkpoint)
+    held = {
+        path: {field: packed for field, packed in spec.held.arrays(spec.shape).items() if packed.resident}
+        for path, spec in specs.items()
+    }
+    needed = sum(len(chosen[path]) * packed.nbytes for path, fields in held.items() for packed in fields.values())
+    _check_memory(checkpoint, needed + max((module.scratch for module in modules), default=0))
+    stacks = {
+        path: {
+            field: aligned_empty((len(chosen[path]), *packed.shape), packed.dtype) for field, packed in fields.items()
+        }
+        for path, fields in held.items()
+    }
+    try:
+        Filling(checkpoint.directory, modules, stacks, progress).run(threads)
+    except BaseException as error:
+        # Whoever keeps an error keeps the frames it passed through, so they must not hold the weights.
+        for arrays in stacks.values():
+            arrays.clear()
+        for module in modules:
+            module.read.clear()
+        if isinstance(error, CheckpointError | KeyboardInterrupt):
+            error.__context__ = None
+            raise error.with_traceback(None)  # noqa: B904 - the error itself, without the frames of the readers
+        raise
 
-    def load(node: TensorSpec | SpecTree, path: str) -> Weight | WeightTree:
-        nonlocal done
-        if not isinstance(node, TensorSpec):
-            return {key: load(child, f"{path}.{key}" if path else key) for key, child in node.items()}
-        arrays = {}
-        for field, packed in node.codec.arrays(node.shape).items():
-            stack = aligned_empty((len(chosen[path]), *packed.shape), packed.dtype)
-            for place, layer in enumerate(chosen[path]):
-                name = f"{node.source.format(layer=layer)}.{packed.suffix}"
-                checkpoint.read_into(name, stack[place, ...])
-                done += packed.nbytes
-                if progress is not None:
-                    progress(done, total)
-            arrays[field] = stack if node.layers else stack[0, ...]
-        return Weight(arrays, node.format, node.shape)
+    def built(node: SpecTree, path: str) -> WeightTree:
+        out: WeightTree = {}
+        for key, child in node.items():
+            at = f"{path}.{key}" if path else key
+            if isinstance(child, TensorSpec):
+                arrays = {name: stack if child.layers else stack[0, ...] for name, stack in stacks[at].items()}
+                out[key] = Weight(arrays, child.held.name, child.shape, child.first if layers is None else 0)
+            else:
+                out[key] = built(child, at)
+        return out
 
-    weights = load(tree, "")
-    assert isinstance(weights, dict)
-    return weights
+    return built(tree, "")
 
 
-def _layers_of(path: str, spec: TensorSpec, layers: Sequence[int] | None) -> Sequence[int]:
+def _layers_of(path: str, spec: TensorSpec, layers: Sequence[int] | None, count: int) -> Sequence[int]:
+    """The numbers of the layers of a stack to load; `count` is the number of layers of the whole model."""
     if spec.layers == 0:
         return (0,)
     if layers is None:
-        return range(spec.layers)
-    if wrong := [layer for layer in layers if not 0 <= layer < spec.layers]:
-        raise CheckpointError(f"{path} has layers 0 to {spec.layers - 1}; there is no layer {wrong[0]}")
-    return layers
+        return spec.numbers
+    if wrong := [layer for layer in layers if not 0 <= layer < count]:
+        raise CheckpointError(f"{path} has layers 0 to {count - 1}; there is no layer {wrong[0]}")
+    return [layer for layer in layers if layer in spec.numbers]
 
 
 def _check_memory(checkpoint: Checkpoint, needed: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from dgpp.checkpoint.config import read_json
 from dgpp.checkpoint.errors import CheckpointError
+from dgpp.checkpoint.reading import pieces, read_piece, unreadable
 from dgpp.checkpoint.safetensors import TensorInfo, read_header
 
 INDEX = "model.safetensors.index.json"
@@ -119,17 +120,14 @@ class Checkpoint:
         info = stored.info
         if out.dtype != info.dtype or out.shape != info.stored_shape or not out.flags.c_contiguous:
             raise ValueError(f"{name} is {info.dtype} {info.stored_shape}; cannot read it into {out.dtype} {out.shape}")
-        target = out.reshape(-1).view(np.uint8).data
+        path = self.directory / stored.shard
         try:
-            with (self.directory / stored.shard).open("rb", buffering=0) as file:
-                file.seek(stored.offset)
-                while target:
-                    count = file.readinto(target)
-                    if not count:
-                        raise CheckpointError(f"{file.name}: ends inside tensor {name!r}; download it again")
-                    target = target[count:]
+            with path.open("rb", buffering=0) as file:
+                for piece in pieces(path, stored.offset, out.reshape(-1).view(np.uint8).data, name):
+                    if problem := read_piece(file.fileno(), piece):
+                        raise problem
         except OSError as error:
-            raise CheckpointError(f"{self.directory / stored.shard}: cannot be read: {error.strerror}") from error
+            raise unreadable(path, error) from error
 
     def _map(self, shard: str) -> mmap.mmap:
         if shard not in self._maps:

@@ -7,13 +7,12 @@ zeros to the size of the largest leaf, and a shared range (K/V heads) to the lar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from dgpp.checkpoint.spec import LEAVES, Leaves, TensorSpec
-from dgpp.formats import Shape
+from dgpp.formats import Format, Shape
 
 WORLDS = (1, 2, 4)
 
@@ -49,6 +48,16 @@ def local_shape(spec: TensorSpec, world: int) -> Shape:
     return (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
 
 
+def local_format(spec: TensorSpec, world: int) -> Format:
+    """The format of one rank's slice: that of the whole tensor, or one whose blocks are refined to fit the leaves.
+
+    Raises ValueError when the format cannot be cut at the leaf boundaries.
+    """
+    if world == 1 or spec.leaves is None:
+        return spec.held
+    return spec.held.cut(spec.shape, spec.leaves.axis, _bounds(spec.leaves))
+
+
 def local_ranges(spec: TensorSpec, world: int) -> tuple[tuple[int, int], ...]:
     """Where the leaves of a rank lie in its slice: the published ranges in world 1, equal padded ones otherwise."""
     if spec.leaves is None or not spec.leaves.partition:
@@ -60,13 +69,15 @@ def local_ranges(spec: TensorSpec, world: int) -> tuple[tuple[int, int], ...]:
 
 
 def rank_slice(spec: TensorSpec, arrays: Mapping[str, np.ndarray], world: int, rank: int) -> dict[str, np.ndarray]:
-    """One rank's packed arrays, of the shape `local_shape` gives; `arrays` may be stacked over layers.
+    """One rank's packed arrays, of the shape `local_shape` and the format `local_format` give.
 
+    `arrays` are those of the format in memory and may be stacked over layers.
     Raises ValueError when the format cannot be cut at the leaf boundaries.
     """
     if world == 1 or spec.leaves is None:
         return dict(arrays)
-    leaves, codec = spec.leaves, spec.codec
+    leaves, codec = spec.leaves, local_format(spec, world)
+    arrays = spec.held.recut(arrays, spec.shape, leaves.axis, _bounds(leaves))
     if not leaves.partition:
         start, stop = shared_range(leaves, world, rank)
         held = codec.slice(arrays, spec.shape, leaves.axis, start, stop)
@@ -81,8 +92,12 @@ def rank_slice(spec: TensorSpec, arrays: Mapping[str, np.ndarray], world: int, r
 
 def rank_bytes(spec: TensorSpec, world: int) -> int:
     """Bytes of one rank's slice over all layers."""
-    arrays = spec.codec.arrays(local_shape(spec, world)).values()
-    return sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays) * max(1, spec.layers)
+    arrays = local_format(spec, world).arrays(local_shape(spec, world)).values()
+    return sum(a.nbytes for a in arrays if a.resident) * max(1, spec.layers)
+
+
+def _bounds(leaves: Leaves) -> tuple[int, ...]:
+    return tuple(bound for pair in leaves.ranges for bound in pair)
 
 
 def _resized(spec: TensorSpec, size: int) -> Shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dgpp.formats import FORMATS, Format, Shape
+from dgpp.formats import Format, Shape, format_named
 
 LEAVES = 4
 """Every row-parallel product is a sum of this many separately rounded parts, whatever the number of ranks."""
@@ -33,7 +33,10 @@ class TensorSpec:
 
     `source` is the module's or tensor's name in the checkpoint without the array suffix, with `{layer}` where the
     layer number goes, e.g. "model.layers.{layer}.self_attn.q_proj". `axes` names the logical axes for people:
-    "heads", "embed", "mlp", "vocab". `layers` is the number of stacked layers, 0 for a tensor that is not per layer.
+    "heads", "embed", "mlp", "vocab". `layers` is the number of stacked layers, 0 for a tensor that is not per layer;
+    `first` is the number of the first of them. A `plain` tensor is read element by element (an embedding), so that it
+    cannot be in a packed format; a `linear` one is multiplied by, so that its format must have an operand for kernels.
+    Neither matters for less than two axes, which are always read element by element.
     """
 
     source: str
@@ -42,25 +45,44 @@ class TensorSpec:
     format: str = "bf16"
     leaves: Leaves | None = None
     layers: int = 0
+    first: int = 0
+    plain: bool = False
+    linear: bool = True
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the stacked layers; just 0 for a tensor that is not per layer."""
+        return range(self.first, self.first + max(1, self.layers))
+
+    def module(self, layer: int) -> str:
+        """The name in the checkpoint, without a suffix, of layer `layer`."""
+        return self.source.format(layer=layer)
 
     @property
     def codec(self) -> Format:
-        """The format object."""
-        return FORMATS[self.format]
+        """The format in the checkpoint."""
+        return format_named(self.format)
+
+    @property
+    def held(self) -> Format:
+        """The format in memory: the checkpoint's own, but for layouts that are meant for disk only."""
+        return format_named(self.codec.loads_as)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stored arrays, over all layers."""
+        """Bytes of all stored arrays, over all layers, but for those whose length only the checkpoint knows."""
         return sum(a.nbytes for a in self.codec.arrays(self.shape).values()) * max(1, self.layers)
 
     def tensor_names(self) -> Iterator[tuple[int, str, str]]:
-        """(layer, field, full tensor name in the checkpoint) of every stored array."""
-        for layer in range(max(1, self.layers)):
+        """(layer number, field, full tensor name in the checkpoint) of every stored array."""
+        for layer in self.numbers:
             for field, array in self.codec.arrays(self.shape).items():
-                yield layer, field, f"{self.source.format(layer=layer)}.{array.suffix}"
+                yield layer, field, array.tensor(self.module(layer))
 
 
 SpecTree = dict[str, "TensorSpec | SpecTree"]
+"""Nested by name. A stack of layers that are not all in one format is a subtree of shorter stacks, "0:56" and "56:64",
+whose keys are the layers from and up to."""
 
 
 def flatten(tree: SpecTree, prefix: str = "") -> Iterator[tuple[str, TensorSpec]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,15 +51,20 @@ def allow_virtual_devices(count: int) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {flag}={count}".strip()
 
 
+def loading_bar() -> AbstractContextManager[Progress]:
+    """The bar for reading weights."""
+    return bytes_bar("loading")
+
+
 @contextmanager
-def loading_bar() -> Iterator[Progress]:
+def bytes_bar(description: str) -> Iterator[Progress]:
     """A progress function that draws bytes and bytes per second on stderr when that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("loading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("loading", total=None)
+        task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -29,23 +29,26 @@ def show(
 
     from dgpp.checkpoint.hub import resolve
     from dgpp.checkpoint.inventory import take_inventory
+    from dgpp.checkpoint.quantization import resolve_formats, resolve_tree
     from dgpp.checkpoint.reader import Checkpoint
     from dgpp.models import family_of
 
     directory = resolve(model, revision)
     checkpoint = Checkpoint.open(directory)
     family = family_of(checkpoint.config)
-    inventory = take_inventory(family.abstract(family.config(checkpoint.config)), checkpoint)
+    table = resolve_formats(checkpoint)
+    tree = resolve_tree(family.abstract(family.config(checkpoint.config)), checkpoint, table)
+    inventory = take_inventory(tree, checkpoint)
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
     console.print(tensor_table(inventory, directory, family.name, stacked), highlight=False)
-    for line in summary(inventory, len(checkpoint.shards)):
+    for line in (*summary(inventory, len(checkpoint.shards)), *(f"note: {note}" for note in table.notes)):
         console.print(line, highlight=False, markup=False)
 
 
 def tensor_table(inventory: Inventory, directory: Path, family: str, stacked: bool = False) -> Table:
-    """The table of all tensors, used ones in the order of the weight tree, then the unused.
+    """The table of all tensors, used ones in the order of the weight tree, then the ignored and the unused.
 
     `stacked` prints the tensors of all layers as one row with their number in front of the shape.
     """
@@ -58,6 +61,8 @@ def tensor_table(inventory: Inventory, directory: Path, family: str, stacked: bo
     table.add_column("leaf boundaries", overflow="fold")
     for cells in _stacked_rows(inventory.used) if stacked else map(_cells, inventory.used):
         table.add_row(*cells)
+    for row in inventory.ignored:
+        table.add_row(f"({row.note})", *_cells(row)[1:], style="dim")
     for row in inventory.unused:
         table.add_row("(unused)", *_cells(row)[1:], style="dim")
     return table
@@ -109,6 +114,8 @@ def summary(inventory: Inventory, shards: int) -> list[str]:
         f"total: {len(used)} tensors, {inventory.used_bytes:,} bytes ({inventory.used_bytes / 1e9:.3f} GB) "
         f"in {shards} {'file' if shards == 1 else 'files'}; bytes by format: {by_format}"
     ]
+    if inventory.ignored:
+        lines.append(f"ignored: {len(inventory.ignored)} tensors that no value depends on")
     if inventory.unused:
         lines.append(f"unused: {len(inventory.unused)} tensors, {inventory.unused_bytes:,} bytes")
     if inventory.unindexed:

@@ -7,7 +7,7 @@ to a few families; `warm_up` runs each once, and nothing compiles afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dgpp.checkpoint.load import available_memory
-from dgpp.checkpoint.slicing import WORLDS, local_shape, rank_slice
-from dgpp.checkpoint.spec import flatten
+from dgpp.checkpoint.slicing import WORLDS, local_format, local_shape, rank_slice
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.engine.batch import Batch, Segment, build, family_for
 from dgpp.engine.pages import PagePool
 from dgpp.formats import Weight
@@ -80,8 +80,9 @@ class Core:
         weights: Mapping[str, Any],
         settings: CoreSettings | None = None,
         kernels: Kernels | None = None,
+        tree: SpecTree | None = None,
     ) -> None:
-        """`weights` is the tree of host `Weight`s that `load_weights` returns.
+        """`weights` is the tree of host `Weight`s that `load_weights` returns for `tree`, or for the family's own tree.
 
         Raises SettingsError, before anything is allocated, when the settings contradict each other, when the machine
         has too few devices, or when the caches do not fit its memory.
@@ -91,6 +92,8 @@ class Core:
         self.kernels = kernels or default_kernels()
         s = self.settings
         s.check()
+        tree, tied = tree or family.abstract(config), family.tied(config)
+        check_world(tree, tied, s.world)
         pages = s.pool_tokens // s.page_tokens
         self.position_ceiling = config.max_position_embeddings
         pages_per_slot = min(pages, -(-self.position_ceiling // s.page_tokens))
@@ -108,7 +111,7 @@ class Core:
         else:
             self.world = Mesh(s.world)
             self._mesh = _device_mesh(s.world)
-        local = _rank_weights(family, config, weights, s.world)
+        local = _rank_weights(tree, tied, weights, s.world)
         self._weights, self._weight_specs = self._place(local)
         self._constants, self._constant_specs = self._place(
             {
@@ -255,14 +258,33 @@ def _device_mesh(world: int) -> jax.sharding.Mesh:
     return jax.make_mesh((world,), ("rank",), axis_types=(jax.sharding.AxisType.Auto,), devices=devices[:world])
 
 
-def _rank_weights(family: Family, config: Any, weights: Mapping[str, Any], world: int) -> dict[str, Any]:
-    """The tree of weights as (array, is it ranked) pairs: as loaded in world 1, else each rank's slices, stacked."""
-    specs = dict(flatten(family.abstract(config)))
+def check_world(tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], world: int) -> None:
+    """Raises SettingsError naming a tensor whose format cannot be cut for a world of this size."""
+    for spec in _rank_specs(tree, tied, world)[0].values():
+        try:
+            local_format(spec, world)
+        except ValueError as error:
+            raise SettingsError(f"{spec.source} cannot be shared by {world} ranks: {error}") from None
+
+
+def _rank_specs(
+    tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], world: int
+) -> tuple[dict[str, TensorSpec], dict[str, str]]:
+    """The specs that ranks hold, by path, and the path of the weight that each reads its data from."""
+    specs = dict(flatten(tree))
     sources = {path: path for path in specs}
     if world > 1:
-        for path, (source, spec) in family.tied(config).items():
-            specs[path], sources[path] = spec, source
-    tree: dict[str, Any] = {}
+        for path, (source, spec) in tied.items():
+            specs[path], sources[path] = replace(spec, format=specs[source].format), source
+    return specs, sources
+
+
+def _rank_weights(
+    tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], weights: Mapping[str, Any], world: int
+) -> dict[str, Any]:
+    """The tree of weights as (array, is it ranked) pairs: as loaded in world 1, else each rank's slices, stacked."""
+    specs, sources = _rank_specs(tree, tied, world)
+    out: dict[str, Any] = {}
     for path, spec in specs.items():
         node: Any = weights
         for key in sources[path].split("."):
@@ -274,8 +296,8 @@ def _rank_weights(family: Family, config: Any, weights: Mapping[str, Any], world
         else:
             arrays = {name: (array, False) for name, array in node.arrays.items()}
         *parents, leaf = path.split(".")
-        place = tree
+        place = out
         for key in parents:
             place = place.setdefault(key, {})
-        place[leaf] = Weight(arrays, node.format, local_shape(spec, world))
-    return tree
+        place[leaf] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.first)
+    return out

@@ -20,11 +20,19 @@ class Release:
     """One published layout of a family in miniature, for the fixture writer.
 
     `config` is its config.json; `shards` is the number of safetensors files (1: a single file without an index).
+    `formats` says how its modules are stored: the first expression that is found in a name gives the tag, and without
+    one a module is as the family's tree has it. `files` are further JSON files by name. `optional` are fields of
+    formats that a release may have or not ("g_idx", "input_scale") and this one has. `scalars` are float32 tensors []
+    beside the weights, named with `{layer}` for the layers.
     """
 
     name: str
     config: Mapping[str, Any]
     shards: int = 1
+    formats: tuple[tuple[str, str], ...] = ()
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    scalars: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,7 +28,9 @@ from dgpp.layers.rope import Rope, apply_rope
 from dgpp.layers.rounding import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps
-from dgpp.models.family import ConfigError, Constants, Family, PlaneSpec, Release
+from dgpp.models.family import ConfigError, Constants, Family, PlaneSpec
+from dgpp.models.llama_releases import RELEASES
+from dgpp.models.runs import layer_runs
 from dgpp.world import World
 
 # --- config ---------------------------------------------------------------------------------------------------------
@@ -68,8 +71,6 @@ def config(raw: Mapping[str, Any]) -> LlamaConfig:
             raise ConfigError(f"config.json: {key}=true is not supported by the llama family")
     if raw.get("hidden_act", "silu") != "silu":
         raise ConfigError(f"config.json: hidden_act {raw['hidden_act']!r} is not supported; the llama family has silu")
-    if raw.get("quantization_config"):
-        raise ConfigError("config.json: quantization_config is not supported by the llama family; use a BF16 snapshot")
     hidden, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
     kv_heads = _positive(raw, "num_key_value_heads", heads)
     head_dim = raw.get("head_dim") or hidden // heads
@@ -106,6 +107,12 @@ def _rope(raw: Mapping[str, Any], head_dim: int, positions: int) -> Rope:
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------
+
+
+def embed_spec(c: LlamaConfig) -> TensorSpec:
+    """The embedding. A tied one is also multiplied by."""
+    shape, axes = (c.vocab_size, c.hidden_size), ("vocab", "embed")
+    return TensorSpec("model.embed_tokens", shape, axes, plain=True, linear=c.tie_word_embeddings)
 
 
 def head_spec(c: LlamaConfig) -> TensorSpec:
@@ -145,7 +152,7 @@ def layer_specs(c: LlamaConfig) -> dict[str, TensorSpec]:
 def abstract(c: LlamaConfig) -> SpecTree:
     """The tree of the family's tensors. A tied checkpoint has no `head`."""
     tree: SpecTree = {
-        "embed": TensorSpec("model.embed_tokens", (c.vocab_size, c.hidden_size), ("vocab", "embed")),
+        "embed": embed_spec(c),
         "layers": dict(layer_specs(c)),
         "final_norm": TensorSpec("model.norm", (c.hidden_size,), ("embed",)),
     }
@@ -234,23 +241,31 @@ def forward(
 
     All rows are written to the cache before any attends, so segments of any length and phase mix freely.
     """
-    token, position = jnp.maximum(rows.token, 0), jnp.maximum(rows.position, 0)
+    position = jnp.maximum(rows.position, 0)
     cos, sin = constants["cos"][position], constants["sin"][position]
-    h = taps("embed", weights["embed"].arrays["values"][token])
+    h = taps("embed", embed(weights, rows.token))
 
-    def body(carry: Any, layer: jax.Array) -> Any:
+    def body(w: Mapping[str, Weight], carry: Any, layer: jax.Array) -> Any:
         h, planes = carry
         inner = taps.scoped()
         h, planes = attention_block(
-            c, weights["layers"], layer, h, (cos, sin), constants["kv_index"], rows, planes, world, kernels, inner
+            c, w, layer, h, (cos, sin), constants["kv_index"], rows, planes, world, kernels, inner
         )
-        h = mlp_block(c, weights["layers"], layer, h, rows, world, kernels, inner)
+        h = mlp_block(c, w, layer, h, rows, world, kernels, inner)
         inner("out", h)
         return (h, planes), inner.seen
 
-    (h, planes), seen = jax.lax.scan(body, (h, planes), jnp.arange(c.layers, dtype=jnp.int32))
-    taps.add_layers(seen)
+    runs = []
+    for run, w in layer_runs(weights["layers"], c.layers):
+        (h, planes), seen = jax.lax.scan(partial(body, w), (h, planes), jnp.asarray(run, jnp.int32))
+        runs.append(seen)
+    taps.add_layers({site: jnp.concatenate([seen[site] for seen in runs]) for site in runs[0]})
     return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), planes
+
+
+def embed(weights: Mapping[str, Any], token: jax.Array) -> jax.Array:
+    """The embeddings of tokens, bf16 [R, D]; negative tokens are padding."""
+    return to_bf16(weights["embed"].arrays["values"][jnp.maximum(token, 0)].astype(jnp.float32))
 
 
 def attention_block(
@@ -267,10 +282,10 @@ def attention_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + attention(norm(h)), bf16 [R, D]; planes). `w` is stacked over layers; `layer` picks one."""
-    x = taps("attn_norm", rms_norm(h, w["attn_norm"].arrays["values"][layer], c.rms_norm_eps, rows.zero))
+    x = taps("attn_norm", rms_norm(h, _vector(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
-        y = to_bf16(kernels.linear(x, w[name], layer, rows.used))
+        y = to_bf16(kernels.linear(x, w[name], w[name].place(layer), rows.used))
         return y.reshape(y.shape[0], -1, c.head_dim)
 
     q = taps("attn.q", apply_rope(heads("q_proj"), *rope, rows.zero))
@@ -282,7 +297,7 @@ def attention_block(
     )  # fmt: skip
     mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
     o_ranges = local_ranges(layer_specs(c)["o_proj"], world.size)
-    leaves = to_bf16(kernels.linear_leaves(mix, w["o_proj"], layer, rows.used, o_ranges))
+    leaves = to_bf16(kernels.linear_leaves(mix, w["o_proj"], w["o_proj"].place(layer), rows.used, o_ranges))
     return add_bf16(h, taps("attn.out", world.fold(leaves))), {"k": k_plane, "v": v_plane}
 
 
@@ -297,13 +312,20 @@ def mlp_block(
     taps: Taps,
 ) -> jax.Array:
     """h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]. `w` is stacked over layers; `layer` picks one."""
-    x = taps("mlp_norm", rms_norm(h, w["mlp_norm"].arrays["values"][layer], c.rms_norm_eps, rows.zero))
-    gate = taps("mlp.gate", kernels.linear(x, w["gate_proj"], layer, rows.used))
-    up = taps("mlp.up", kernels.linear(x, w["up_proj"], layer, rows.used))
+    gate_w, up_w, down_w = w["gate_proj"], w["up_proj"], w["down_proj"]
+    x = taps("mlp_norm", rms_norm(h, _vector(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
+    gate = taps("mlp.gate", kernels.linear(x, gate_w, gate_w.place(layer), rows.used))
+    up = taps("mlp.up", kernels.linear(x, up_w, up_w.place(layer), rows.used))
     act = taps("mlp.act", swiglu(gate, up, rows.zero))
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
-    leaves = to_bf16(kernels.linear_leaves(act, w["down_proj"], layer, rows.used, ranges))
+    leaves = to_bf16(kernels.linear_leaves(act, down_w, down_w.place(layer), rows.used, ranges))
     return add_bf16(h, taps("mlp.out", world.fold(leaves)))
+
+
+def _vector(w: Weight, layer: jax.Array) -> jax.Array:
+    """The values of one layer of a stacked norm."""
+    values: jax.Array = w.arrays["values"][w.place(layer)]
+    return values
 
 
 def logits(
@@ -319,58 +341,6 @@ def logits(
     local = kernels.linear(hidden, head, jnp.int32(0), used)
     return world.gather(local, [stop - start for start, stop in even_ranges(c.vocab_size)])
 
-
-# --- releases ---------------------------------------------------------------------------------------------------------
-
-_TINY: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 160,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "max_position_embeddings": 1024,
-    "tie_word_embeddings": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "torch_dtype": "bfloat16",
-}
-
-RELEASES = {
-    release.name: release
-    for release in (
-        Release("tiny", _TINY, shards=2),
-        Release("tiny-tied", {**_TINY, "tie_word_embeddings": True}),
-        Release(
-            "tiny-9x3",
-            {
-                **_TINY,
-                "hidden_size": 144,
-                "num_attention_heads": 9,
-                "num_key_value_heads": 3,
-                "tie_word_embeddings": True,
-            },
-        ),
-        Release(
-            "tiny-llama3-rope",
-            {
-                **_TINY,
-                "rope_scaling": {
-                    "rope_type": "llama3",
-                    "factor": 8.0,
-                    "low_freq_factor": 1.0,
-                    "high_freq_factor": 4.0,
-                    "original_max_position_embeddings": 256,
-                },
-            },
-        ),
-    )
-}
 
 FAMILY = Family(
     name="llama",

@@ -13,6 +13,7 @@ from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.fixture import gaussian, write_fixture
 from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.load import load_weights
+from dgpp.checkpoint.quantization import resolve_tree
 from dgpp.checkpoint.reader import INDEX, Checkpoint
 from dgpp.models import FAMILIES, family_of
 
@@ -28,7 +29,9 @@ def test_a_fixture_is_a_complete_checkpoint_of_its_release(tmp_path: Path, famil
     assert checkpoint.generation_config["eos_token_id"] == [2, 0]
     assert len(checkpoint.shards) == layout.shards
     assert (checkpoint.directory / INDEX).is_file() == (layout.shards > 1)
-    tree = FAMILIES[family].abstract(FAMILIES[family].config(checkpoint.config))
+    for name, content in layout.files.items():
+        assert json.loads((checkpoint.directory / name).read_text()) == content
+    tree = resolve_tree(FAMILIES[family].abstract(FAMILIES[family].config(checkpoint.config)), checkpoint)
     inventory = take_inventory(tree, checkpoint)
     assert inventory.used
     assert not inventory.unused

@@ -26,14 +26,14 @@ def test_slices_put_together_without_padding_are_the_tensor(world: int, axis: in
     assert local_shape(spec, world)[axis] == size * 4 // world
     parts = []
     for rank in range(world):
-        local = spec.codec.decode(rank_slice(spec, arrays, world, rank))
+        local = spec.codec.decode(rank_slice(spec, arrays, world, rank), local_shape(spec, world))
         for place, (start, stop) in enumerate(local_ranges(spec, world)):
             leaf = NINE[rank * 4 // world + place]
             held = leaf[1] - leaf[0]
             piece = np.take(local, range(start, stop), axis + 1)
             assert (np.take(piece, range(held, size), axis + 1) == 0).all()
             parts.append(np.take(piece, range(held), axis + 1))
-    assert (np.concatenate(parts, axis + 1) == spec.codec.decode(arrays)).all()
+    assert (np.concatenate(parts, axis + 1) == spec.codec.decode(arrays, spec.shape)).all()
 
 
 def test_a_shared_range_covers_the_heads_of_all_leaves_of_a_rank() -> None:
@@ -42,9 +42,9 @@ def test_a_shared_range_covers_the_heads_of_all_leaves_of_a_rank() -> None:
     assert [shared_range(kv, 4, r) for r in range(4)] == [(0, 16), (0, 32), (16, 32), (32, 48)]
     spec = TensorSpec("m", (48, 4), ("a", "b"), leaves=kv)
     arrays = spec.codec.encode(np.arange(192, dtype=np.float32).reshape(48, 4))
-    held = spec.codec.decode(rank_slice(spec, arrays, 4, 2))
+    held = spec.codec.decode(rank_slice(spec, arrays, 4, 2), (32, 4))
     assert held.shape == (32, 4)
-    assert (held[:16] == spec.codec.decode(arrays)[16:32]).all()
+    assert (held[:16] == spec.codec.decode(arrays, spec.shape)[16:32]).all()
     assert (held[16:] == 0).all()
 
 

@@ -121,5 +121,5 @@ def test_bad_checkpoints_are_one_line_and_status_2(tiny: Path, capsys: pytest.Ca
     refused("but config.json makes it")
     (tiny / "config.json").write_text(json.dumps({**config, "architectures": ["Exl3ForCausalLM"]}))
     refused("Exl3ForCausalLM")
-    (tiny / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "exl3"}}))
-    refused("quantization_config")
+    (tiny / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))
+    refused("quant_method 'awq' is not supported; supported: fp8, modelopt, compressed-tensors, ")

@@ -1,0 +1,115 @@
+"""SHA-256 of every file of a model: two downloads of one name need not be the same model.
+
+The hub's cache names the files it tracks by their SHA-256, so a file that is a link into it can be held against its
+name. Reading goes on several threads, and drops the page cache behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgpp.checkpoint.errors import CheckpointError
+from dgpp.checkpoint.reading import drop_cached, unreadable
+
+CHUNK = 8 << 20
+THREADS = 4
+BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """A file's name in the model's directory, its bytes, its SHA-256, and the one that the hub's cache names it by."""
+
+    name: str
+    nbytes: int
+    sha256: str
+    published: str | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the file is not the one that was published under its name."""
+        return self.published is not None and self.published != self.sha256
+
+
+def model_files(directory: Path) -> list[Path]:
+    """The files of a model's directory, by name."""
+    return sorted(path for path in directory.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def digest_files(
+    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None, threads: int = THREADS
+) -> list[FileDigest]:
+    """The digests of files, in their order. `progress` is called, by any thread, with the bytes done and in all.
+
+    Raises CheckpointError naming a file that cannot be read.
+    """
+    sizes = {path: path.stat().st_size for path in paths}
+    total, done, lock = sum(sizes.values()), 0, threading.Lock()
+
+    def count(nbytes: int) -> None:
+        nonlocal done
+        with lock:
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
+
+    with ThreadPoolExecutor(threads) as pool:
+        # The largest first, so that none is left to one thread at the end.
+        order = sorted(paths, key=lambda path: -sizes[path])
+        found = dict(zip(order, pool.map(lambda path: _sha256(path, count), order), strict=True))
+    return [FileDigest(path.name, sizes[path], found[path], _published(path)) for path in paths]
+
+
+def model_digest(digests: Sequence[FileDigest]) -> str:
+    """One SHA-256 for all files: that of the lines "<sha256>  <name>", by name, as `sha256sum` prints them."""
+    lines = {digest.name: f"{digest.sha256}  {digest.name}\n" for digest in digests}
+    return hashlib.sha256("".join(lines[name] for name in sorted(lines)).encode()).hexdigest()
+
+
+def differing(ours: Sequence[FileDigest], theirs: Mapping[str, str]) -> list[str]:
+    """The names of files whose digest is another one in `theirs` (SHA-256 by name), or that only one side has."""
+    mine = {digest.name: digest.sha256 for digest in ours}
+    return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+
+
+def _sha256(path: Path, count: Callable[[int], None]) -> str:
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
+    try:
+        with path.open("rb", buffering=0) as file:
+            position = 0
+            while size := file.readinto(buffer):
+                digest.update(buffer[:size])
+                drop_cached(file.fileno(), position, size)
+                position += size
+                count(size)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return digest.hexdigest()
+
+
+def _published(path: Path) -> str | None:
+    """The digest that a link into the hub's cache promises."""
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    return name if BLOB.fullmatch(name) else None
+
+
+def read_sums(path: Path) -> dict[str, str]:
+    """The SHA-256 by name in a file as `sha256sum` writes it. Raises CheckpointError naming the line that is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        match = re.fullmatch(r"([0-9a-f]{64}) [ *](.+)", line)
+        if match is None:
+            raise CheckpointError(f"{path}: line {number} is not a SHA-256, two blanks and a file's name")
+        found[match[2]] = match[1]
+    return found
