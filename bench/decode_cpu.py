@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(cores) < options.threads:
         print(f"decode_cpu: {options.threads} threads asked for, {len(cores)} cores usable", file=sys.stderr)
         return 2
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"decode_cpu: other work is running (load average {load:.1f}); the figures will be low", file=sys.stderr)
     os.sched_setaffinity(0, cores[: options.threads])  # before JAX counts them; partners inherit it
 
     import dgpp
@@ -119,7 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{row['gbps']:6.2f} GB/s, {100 * row['fraction']:5.1f} % of the read bandwidth"
         )
     if options.record:
-        extra = {"model": options.name or model.name, "threads": work.threads, "kernels": model.core.kernels.name}
+        extra = {
+            "model": options.name or model.name,
+            "threads": work.threads,
+            "kernels": model.core.kernels.name,
+            "load average at the start": f"{load:.1f}",
+        }
         print(write_record("decode_cpu", rows, extra=extra))
     return 0
 

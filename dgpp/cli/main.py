@@ -21,9 +21,13 @@ COMMANDS = {
     "chat": "Talk to a model in the terminal.",
     "generate": "Continue one prompt.",
     "show": "Show every tensor of a model and where it is cut.",
+    "formats": "List the weight formats.",
+    "audit": "Show what a checkpoint is made of, and its digests.",
     "claims": "Check the exactness claims on a model.",
     "pull": "Download a model from the hub into the local cache.",
     "fixture": "Write a tiny random checkpoint in a release's layout.",
+    "quantize": "Write a model in another weight format, rounded to nearest.",
+    "compose": "Put the NVFP4 experts of GLM-5.3-Flash into its FP8 release.",
 }
 
 
