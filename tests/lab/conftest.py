@@ -22,10 +22,10 @@ def embedded() -> Model:
 
 
 def tiny_model(kernels: Kernels | None = None, family: Family | None = None, **layout: Any) -> Model:
-    """A model of three layers without files, on kernels or a family that may be defective."""
+    """A model of three layers without files, on kernels or a family that may be defective; one program to compile."""
     known, config, weights = tiny("tiny-9x3")
     family = family or known
-    core = Core(family, config, weights, CoreSettings(**{**LAYOUT, **layout}), kernels)
+    core = Core(family, config, weights, CoreSettings(**{**LAYOUT, "row_families": (16,), **layout}), kernels)
     no_files: Checkpoint = None  # type: ignore[assignment]
     return Model("tiny-9x3", no_files, family, config, family.abstract(config), weights, core)
 
