@@ -54,20 +54,22 @@ def completion(turn: Turn, chat: ChatRequest) -> dict[str, Any]:
 def chunks(turn: Turn, chat: ChatRequest) -> Iterator[dict[str, Any] | None]:
     """The `chat.completion.chunk` objects of a turn, in the contract's order; None when there was nothing to say.
 
-    A choice opens with its role just before its first chunk. Log-probabilities follow the text that shows them in
+    A choice opens with its role just before its first chunk, and after all choices with a lower index have opened.
+    Log-probabilities follow the text that shows them in
     a chunk of their own. A failing turn ends with an error object instead of the chunks it owes.
     """
     assert chat.stream is not None
-    opened: set[int] = set()
+    opened = 0  # choices whose first chunk is out
     tokens = 0
     for step in turn.events():
         if isinstance(step, Failed):
             yield step.error.body()
             return
         choices = _choices(step) if step is not None else []
-        if step is not None and choices and step.index not in opened:
-            opened.add(step.index)
-            choices.insert(0, _delta(step.index, {"role": "assistant", "content": ""}))
+        if step is not None and choices and step.index >= opened:
+            # The official client's stream helper grows its list of choices one index at a time.
+            choices[:0] = [_delta(i, {"role": "assistant", "content": ""}) for i in range(opened, step.index + 1)]
+            opened = step.index + 1
         for choice in choices:
             yield _chunk(turn, chat, [choice])
         if not choices:

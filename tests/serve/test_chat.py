@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from dgpp.serve.chat import chunks
 from dgpp.serve.replies import event_stream
 from dgpp.serve.requests import parse_chat
 from dgpp.serve.sse import DONE
+from dgpp.serve.turn import Step
+from dgpp.text.events import Finished, TextDelta
 from tests.serve.support import END, NAME, WORDS, Bench, assembled, both_ways, chat, eventually, ids, read_events, user
 
 
@@ -305,3 +307,26 @@ def test_an_unforeseen_error_in_a_stream_is_told_without_its_text(
     assert whole.status_code == 500
     assert b"secret" not in streamed + whole.data
     assert made.counts()["requests_open"] == 0
+
+
+def test_api_6_3_choices_open_in_the_order_of_their_index_whoever_speaks_first(bench: Callable[..., Bench]) -> None:
+    made = bench("ab")
+    asked = parse_chat(parse_body(json.dumps(chat(stream=True, n=3)).encode()), made.service.served)
+
+    class LastFirst:
+        """A turn whose last choice is the first to say something."""
+
+        id, created, model, prompt_tokens = "chatcmpl-0", 0, NAME, 1
+
+        @staticmethod
+        def events() -> Iterator[Step]:
+            for index in (2, 0, 1):
+                yield Step(index, (TextDelta(str(index)), Finished("stop", 1)))
+
+    told = [c for chunk in chunks(LastFirst(), asked) if chunk for c in chunk["choices"]]  # type: ignore[arg-type]
+    assert [c["index"] for c in told if "role" in c["delta"]] == [0, 1, 2]
+    assert [(c["index"], c["delta"]["content"]) for c in told if c["delta"].get("content")] == [
+        (2, "2"),
+        (0, "0"),
+        (1, "1"),
+    ]
