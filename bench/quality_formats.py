@@ -66,11 +66,15 @@ MEASURED = (
 PAD = 128
 """Matrices that a format cannot hold are padded with zero columns and, where that is not enough, rows to this."""
 
+INT8_ACTIVATIONS = "the product of this format rounds activations to int8 as well"
 NOTES = {
-    "mixed346_3": "activations are rounded to int8 as well, which the product of this format does",
-    "mixed346_4": "activations are rounded to int8 as well, which the product of this format does",
-    "mixed346_6": "activations are rounded to int8 as well; its 64 levels are evenly spaced",
+    "mixed346_3": INT8_ACTIVATIONS,
+    "mixed346_4": INT8_ACTIVATIONS,
+    "mixed346_6": f"{INT8_ACTIVATIONS}; its 64 levels are evenly spaced",
+    "int4_g64": "the scale is amax / 7.5, so the largest weight of a group is half a step off; GPTQ's scales meet it",
+    "mxfp4": "scales are powers of two, so a group may use little more than half of the range of its codes",
 }
+"""What explains a format that is worse than one of fewer bits."""
 
 
 def held_shape(tag: str, shape: Shape) -> Shape:

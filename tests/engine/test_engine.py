@@ -238,7 +238,7 @@ def test_an_engine_that_cannot_go_on_tells_every_owner() -> None:
         raise RuntimeError("the device is gone")
 
     core.step = broken  # type: ignore[method-assign]
-    handles = [engine.submit(Request(tokens(8, seed=i), 4))[0] for i in range(4)]
+    handles = engine.submit(Request(tokens(8), 4), count=4)  # at once: the first step fails
     for handle in handles:
         last = run(handle)[1]
         assert last == FailEvent("engine_failure", "the engine stopped: RuntimeError")
