@@ -9,8 +9,9 @@ import pytest
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.quantization import METHODS
+from dgpp.checkpoint.quantization.dialects import read_scheme
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED
-from tests.checkpoint.quantization.support import scheme_of
+from tests.checkpoint.quantization.support import checkpoint_of, scheme_of
 
 LAYER = "model.layers.3."
 GATE, Q = LAYER + "mlp.gate_proj", LAYER + "self_attn.q_proj"
@@ -143,7 +144,10 @@ SAYS: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
         },
         {GATE: ("gptq_int8_g32",), LAYER + "mlp.up_proj": NO, Q: ("gptq_int4_g128",), "lm_head": ("gptq_int8_g128",)},
     ),
-    "gptq: only some": ({**GPTQ, "modules_in_block_to_quantize": [["self_attn.q_proj"]]}, {Q: ("gptq_int4_g128",), GATE: NO}),
+    "gptq: only some": (
+        {**GPTQ, "modules_in_block_to_quantize": [["self_attn.q_proj"]]},
+        {Q: ("gptq_int4_g128",), GATE: NO},
+    ),
     "gptq: act-order may make no difference": (
         {**GPTQ, "desc_act": True},
         {GATE: ("gptq_int4_g128", "gptq_int4_g128_act")},
@@ -224,8 +228,6 @@ def test_mixed346_has_a_form_for_every_expert(tmp_path: Path, inlined: bool) -> 
 
 
 def test_a_nested_config_and_an_older_key_are_found(tmp_path: Path) -> None:
-    from dgpp.checkpoint.quantization.dialects import read_scheme
-    from tests.checkpoint.quantization.support import checkpoint_of
 
     nested = checkpoint_of(tmp_path / "a", {"x": "bf16"}, shape=(2, 2), text_config={"quantization_config": FP8})
     assert read_scheme(nested).formats(GATE) == BLOCKS
