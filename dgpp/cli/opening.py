@@ -29,7 +29,10 @@ class TextSide:
 
 
 def open_for_command(model: str | None, settings: CoreSettings, kernels: str | None) -> Opened:
-    """The opened model, with a bar while its weights are read. Wrong settings end the command with status 2."""
+    """The opened model, with a bar while its weights are read, and notes about its checkpoint on stderr.
+
+    Wrong settings end the command with status 2.
+    """
     from dgpp.engine.core import SettingsError
     from dgpp.engine.open import open_model
     from dgpp.kernels import KINDS, default, select
@@ -38,9 +41,12 @@ def open_for_command(model: str | None, settings: CoreSettings, kernels: str | N
         raise typer.BadParameter(f"--kernels {kernels!r} is unknown; known are: {', '.join(KINDS)}")
     try:
         with loading_bar() as progress:
-            return open_model(model, settings, select(kernels) if kernels else default(), progress)
+            opened = open_model(model, settings, select(kernels) if kernels else default(), progress)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
+    for note in opened.notes:
+        print(f"dgpp: note: {note}", file=sys.stderr)
+    return opened
 
 
 def allow_virtual_devices(count: int) -> None:

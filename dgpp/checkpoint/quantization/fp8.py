@@ -1,9 +1,10 @@
 """`quant_method: "fp8"`: the FP8 releases of GLM, Qwen, DeepSeek and MiMo.
 
 `weight_block_size` [rows, columns] is the grid of the scales, null for one scale a tensor. Nothing says whether the
-scales are F32, BF16 or E8M0 (`scale_fmt: "ue8m0"` is also written for powers of two in F32), so any agrees. Modules in
-`modules_to_not_convert` or `ignored_layers` are not quantised; those in `modules_to_convert` are (embedding tables).
-Experts may be in another format: `expert_dtype: "fp4"` (DeepSeek) or `store_dtype: "mxfp4"` (MiMo).
+scales are F32, BF16 or E8M0 (`scale_fmt: "ue8m0"` is also written for powers of two in F32), nor whether a fused QKV
+has a grid for each of its chunks, so any agrees. Modules in `modules_to_not_convert` or `ignored_layers` are not
+quantised; those in `modules_to_convert` are (embedding tables). Experts may be in another format:
+`expert_dtype: "fp4"` (DeepSeek) or `store_dtype: "mxfp4"` (MiMo).
 Source: transformers 5.24 FineGrainedFP8Config and should_convert_module.
 """
 
@@ -16,6 +17,7 @@ from dgpp.checkpoint.quantization.scheme import Scheme
 from dgpp.checkpoint.quantization.section import Section
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED, Tags, alias
 from dgpp.formats.fp8_block import FP8Block
+from dgpp.formats.fp8_chunked import FP8Chunked
 
 EXPERTS = re.compile(r"\.experts(\.|$)")
 PER_TENSOR: Tags = ("fp8_tensor*", "fp8_channel*")
@@ -49,7 +51,8 @@ def _blocks(section: Section) -> Tags:
     if not isinstance(block, list) or len(block) != 2 or not all(type(size) is int and size > 0 for size in block):
         raise section.error(f"weight_block_size must be two positive integers, got {block!r}")
     tags = [FP8Block(block[0], block[1], scale).name for scale in ("F32", "BF16", "E8M0")]
-    return (*tags, FP8Block(1, block[1], "E8M0").name)
+    tags.append(FP8Block(1, block[1], "E8M0").name)
+    return (*tags, FP8Chunked().name) if block == [128, 128] else tuple(tags)
 
 
 def _experts(section: Section) -> Tags:

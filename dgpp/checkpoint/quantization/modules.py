@@ -62,8 +62,8 @@ class Module:
 
 
 def modules_of(tensors: Mapping[str, StoredTensor]) -> dict[str, Module]:
-    """Every module that holds a weight, by name. A tensor without a known suffix is a module of its own."""
-    modules: dict[str, Module] = {}
+    """Every module by name. A tensor without a known suffix is a module of its own, unless it is beside a weight."""
+    found: dict[str, Module] = {}
     unknown: list[tuple[str, str, str, StoredTensor]] = []
     for name, stored in tensors.items():
         module, suffix = _split(name)
@@ -71,10 +71,9 @@ def modules_of(tensors: Mapping[str, StoredTensor]) -> dict[str, Module]:
             parent, _, last = name.rpartition(".")
             unknown.append((name, parent, last, stored))
         else:
-            modules.setdefault(module, Module(module)).tensors[suffix] = stored
-    found = {name: module for name, module in modules.items() if module.payloads}
+            found.setdefault(module, Module(module)).tensors[suffix] = stored
     for name, parent, last, stored in unknown:
-        if parent in found:
+        if parent in found and found[parent].payloads:
             found[parent].others[last] = stored
         else:
             found[name] = Module(name, {"": stored})

@@ -20,6 +20,7 @@ from dgpp.checkpoint.quantization.tags import UNQUANTIZED, agrees
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.formats.exl3_trellis import MARKERS
 from dgpp.formats.fp8_block import FP8Block
+from dgpp.formats.fp8_chunked import FP8Chunked
 from dgpp.formats.gptq import GPTQ, zero_version
 from dgpp.formats.packed_int import PackedInt
 
@@ -36,10 +37,14 @@ class Undecided(Exception):
 
 @dataclass(frozen=True)
 class Possible:
-    """The tags that tensors can be in; `same` when they are names of one thing, so that any will do."""
+    """The tags that tensors can be in; `same` when they are names of one thing, so that any will do.
+
+    `partial` when a scale is missing that would say more.
+    """
 
     tags: tuple[str, ...]
     same: bool = False
+    partial: bool = False
 
 
 def possible_tags(module: Module, checkpoint: Checkpoint) -> Possible:
@@ -49,6 +54,8 @@ def possible_tags(module: Module, checkpoint: Checkpoint) -> Possible:
     zero points.
     """
     payloads = module.payloads
+    if not payloads:
+        raise Undecided(f"its weight is missing; it has only {', '.join(map(repr, sorted(module.tensors)))}")
     if len(payloads) > 1:
         raise Undecided(f"it holds {' and '.join(map(repr, payloads))}, two forms of one weight")
     found = _KINDS[payloads[0]](module, checkpoint)
@@ -89,7 +96,7 @@ def _fp8(module: Module) -> Possible:
         return Possible((f"fp8_{kind}" + ("_f32" if scale == "F32" else ""),))
     if scale:
         raise Undecided(f"its FP8 weight has a scale stored as {scale}")
-    return Possible(("fp8_block128", "fp8_channel", "fp8_tensor", "mxfp8"))
+    return Possible(("fp8_block128", "fp8_channel", "fp8_tensor", "mxfp8"), partial=True)
 
 
 def _blocks(module: Module, suffix: str, dtypes: dict[str, str]) -> Possible:
@@ -97,10 +104,20 @@ def _blocks(module: Module, suffix: str, dtypes: dict[str, str]) -> Possible:
     if tag not in dtypes:
         raise Undecided(f"its {suffix!r} is stored as {tag}; it would be {' or '.join(dtypes)}")
     sizes = [_sizes(total, count) for total, count in zip((rows, columns), grid[-2:], strict=False)]
+    if (tag, grid) == ("F32", _chunked_grid(rows, columns)) and not sizes[0]:
+        return Possible((FP8Chunked().name,))
     if len(grid) < 2 or not all(sizes):
         raise Undecided(f"its {suffix!r} {list(grid)} is no grid of blocks over [{rows}, {columns}]")
     named = (FP8Block(rows, columns, dtypes[tag]).name for rows, columns in itertools.product(*sizes))
     return Possible(tuple(named), same=True)
+
+
+def _chunked_grid(rows: int, columns: int) -> tuple[int, ...]:
+    """The grid of scales that begins anew in every chunk of rows; () for a matrix that has no such chunks."""
+    try:
+        return FP8Chunked().arrays((rows, columns))["scale"].shape
+    except ValueError:
+        return ()
 
 
 def _sizes(total: int, count: int) -> tuple[int, ...]:
@@ -123,7 +140,7 @@ def _fp4(module: Module) -> Possible:
         return Possible(("mxfp4",))
     if scale:
         raise Undecided(f"its {module.tag('weight')} weight has a scale stored as {scale}, which is no format here")
-    return Possible(("nvfp4", "mxfp4", "mxfp4_deepseek"))
+    return Possible(("nvfp4", "mxfp4", "mxfp4_deepseek"), partial=True)
 
 
 def _packed(module: Module, checkpoint: Checkpoint) -> Possible:
@@ -133,7 +150,7 @@ def _packed(module: Module, checkpoint: Checkpoint) -> Possible:
             return Possible(("nvfp4_divisor",))
         if scale in ("U8", "F8_E8M0"):
             return Possible(("mxfp4_packed",))
-        return Possible(("nvfp4_divisor", "mxfp4_packed"))
+        return Possible(("nvfp4_divisor", "mxfp4_packed"), partial=True)
     if tag != "I32" or scale not in (*DENSE, ""):
         raise Undecided(f"its 'weight_packed' is stored as {tag} with a scale stored as {scale}")
     words, k = module.shape("weight_packed")[-1], _columns(module, checkpoint)
@@ -141,7 +158,7 @@ def _packed(module: Module, checkpoint: Checkpoint) -> Possible:
     if bits not in (4, 8):
         raise Undecided(f"its {words} words a row hold {k} integers of {32 * words / max(1, k):g} bits, not 4 or 8")
     if not scale:
-        return Possible((f"int{bits}_g64",))
+        return Possible((f"int{bits}_g64",), partial=True)
     sizes = _groups(k, module.shape("weight_scale")[-1])
     return Possible(tuple(PackedInt(bits, size, scale).name for size in sizes), same=True)
 
@@ -169,7 +186,7 @@ def _columns(module: Module, checkpoint: Checkpoint) -> int:
 def _gptq(module: Module, checkpoint: Checkpoint) -> Possible:
     words, n = module.shape("qweight")[-2:]
     if "qzeros" not in module.tensors or "scales" not in module.tensors:
-        return Possible(("gptq_int4_g128", "gptq_int8_g128"))
+        return Possible(("gptq_int4_g128", "gptq_int8_g128"), partial=True)
     bits = 32 * module.shape("qzeros")[-1] // n
     if bits not in (4, 8) or len(module.shape("scales")) != 2:
         raise Undecided(f"its 'qzeros' {list(module.shape('qzeros'))} hold integers of neither 4 nor 8 bits")

@@ -13,6 +13,10 @@ from dgpp.checkpoint.quantization.observe import Possible, Undecided, possible_t
 from dgpp.checkpoint.quantization.scheme import Scheme
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED, Tags, agrees
 from dgpp.checkpoint.reader import Checkpoint
+from dgpp.formats import format_named
+
+EXAMPLE = (1024, 1024)
+"""A shape that every format can hold."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +63,39 @@ def resolve_formats(checkpoint: Checkpoint) -> FormatTable:
             undecided[name] = str(seen)
             continue
         declared = scheme.declared(name) if _is_matrix(module) else UNQUANTIZED
-        agreeing = [tag for tag in seen.tags if agrees(tag, declared)]
-        if len(agreeing) == 1 or (agreeing and seen.same):
-            formats[name] = agreeing[0]
-        elif len(seen.tags) == 1 or seen.same:
-            formats[name] = seen.tags[0]
-            disagreements.setdefault((declared, seen.tags[0]), []).append(name)
+        tag, agreed = _choice(seen, declared)
+        if tag is None and seen.partial:
+            undecided[name] = _lacking(module, seen, declared)
+        elif tag is None:
+            undecided[name] = f"its tensors could be {' or '.join(seen.tags)}, and {scheme.where} does not say which"
         else:
-            undecided[name] = (
-                f"its tensors could be {' or '.join(seen.tags)}, and {scheme.where} does not say which "
-                f"({_text(declared)})"
-            )
+            formats[name] = tag
+            if not agreed:
+                disagreements.setdefault((declared, tag), []).append(name)
     notes = [_note(scheme, *key, modules) for key, modules in disagreements.items()]
     notes += _cache_notes(scheme, checkpoint.tensors)
     return FormatTable(str(checkpoint.directory), scheme.method, formats, undecided, tuple(notes))
+
+
+def _choice(seen: Possible, declared: Tags) -> tuple[str | None, bool]:
+    """(the tag, whether the config agrees); None when the tensors leave a choice that the config does not make."""
+    agreeing = [tag for tag in seen.tags if agrees(tag, declared)]
+    if len(agreeing) == 1 or (agreeing and seen.same):
+        return agreeing[0], True
+    if len(seen.tags) == 1 or seen.same:
+        return seen.tags[0], False
+    return None, False
+
+
+def _lacking(module: Module, seen: Possible, declared: Tags) -> str:
+    """What a module would need to be complete, in the formats that the config gives it, or that it could be in."""
+    named = [tag for tag in declared if "*" not in tag and tag not in UNQUANTIZED]
+    wanted = []
+    for tag in named or seen.tags:
+        suffixes = [a.suffix for a in format_named(tag).arrays(EXAMPLE).values() if not a.optional]
+        if missing := [suffix for suffix in suffixes if suffix not in module.tensors]:
+            wanted.append(f"as {tag} it lacks {' and '.join(map(repr, missing))}")
+    return f"it has only {' and '.join(map(repr, module.tensors))}; {', '.join(wanted)}"
 
 
 def _observed(module: Module, checkpoint: Checkpoint) -> Possible | Undecided:

@@ -19,7 +19,7 @@ EXPERT = LAYER + "mlp.experts.17.down_proj"
 NO = UNQUANTIZED
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-BLOCKS = ("fp8_block128", "fp8_block128_bf16", "fp8_block128_e8m0", "fp8_group128_e8m0")
+BLOCKS = ("fp8_block128", "fp8_block128_bf16", "fp8_block128_e8m0", "fp8_group128_e8m0", "fp8_block128_chunks4")
 NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
 
