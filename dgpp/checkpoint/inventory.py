@@ -93,7 +93,7 @@ def take_inventory(tree: SpecTree, checkpoint: Checkpoint) -> Inventory:
                 if arrays[field].resident:
                     used.append(row)
                 else:
-                    ignored.append(replace(row, format=stored.info.tag, note=_checked_note(arrays[field])))
+                    ignored.append(replace(row, format=stored.info.tag, spec=None, note=_checked_note(arrays[field])))
     seen = {row.tensor for row in (*used, *ignored)}
     unused = []
     for name, stored in checkpoint.tensors.items():

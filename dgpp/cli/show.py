@@ -61,8 +61,8 @@ def tensor_table(inventory: Inventory, directory: Path, family: str, stacked: bo
     table.add_column("leaf boundaries", overflow="fold")
     for cells in _stacked_rows(inventory.used) if stacked else map(_cells, inventory.used):
         table.add_row(*cells)
-    for row in inventory.ignored:
-        table.add_row(f"({row.note})", *_cells(row)[1:], style="dim")
+    for cells in _stacked_ignored(inventory.ignored) if stacked else map(_ignored, inventory.ignored):
+        table.add_row(*cells, style="dim")
     for row in inventory.unused:
         table.add_row("(unused)", *_cells(row)[1:], style="dim")
     return table
@@ -87,6 +87,26 @@ def _stacked_rows(rows: tuple[Row, ...]) -> Iterator[tuple[str, ...]]:
         else:
             name = first.tensor
         yield path, name, shape, format, f"{sum(row.nbytes for row in members):,}", leaves
+
+
+def _ignored(row: Row) -> tuple[str, ...]:
+    return f"({row.note})", *_cells(row)[1:]
+
+
+def _stacked_ignored(rows: tuple[Row, ...]) -> Iterator[tuple[str, ...]]:
+    """One row per last part of a name and reason."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.note, row.tensor.rpartition(".")[2], row.format), []).append(row)
+    for (note, suffix, format), members in groups.items():
+        yield (
+            f"({note})",
+            f"*.{suffix}",
+            f"{len(members)} tensors",
+            format,
+            f"{sum(row.nbytes for row in members):,}",
+            "",
+        )
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -123,3 +123,20 @@ def test_bad_checkpoints_are_one_line_and_status_2(tiny: Path, capsys: pytest.Ca
     refused("Exl3ForCausalLM")
     (tiny / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))
     refused("quant_method 'awq' is not supported; supported: fp8, modelopt, compressed-tensors, ")
+
+
+def test_what_a_quantised_checkpoint_brings_along_is_shown_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write_fixture(FAMILIES["llama"], "nvfp4-modelopt", tmp_path / "model")
+    printed = shown(capsys, str(directory))
+    assert "(scale of activations, which stay bf16) " in printed
+    assert "model.layers.1.mlp.up_proj.input_scale" in printed
+    assert "ignored: 10 tensors that no value depends on" in printed
+    assert "note: K and V are kept in bf16: 4 k_scale and v_scale tensors are not used" in printed
+    assert "bytes by format: bf16" in printed
+    assert "nvfp4 " in printed
+    stacked = shown(capsys, str(directory), "--stacked")
+    assert "model.layers.{layer}.mlp.up_proj.weight_scale_2" in stacked
+    rows = [[cell.strip() for cell in line.split("│")] for line in stacked.splitlines()]
+    assert ["(scale of activations, which stay bf16)", "*.input_scale", "6 tensors", "F32", "24", ""] in rows
