@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from dgpp.engine import compiles
 from dgpp.engine.batch import Segment
 from dgpp.engine.core import Core, StepResult
+from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
     ContextLengthExceeded,
     EngineFailed,
     EngineInfo,
     EngineStats,
-    Event,
     FailEvent,
     FinishEvent,
     FinishReason,
@@ -35,6 +32,7 @@ from dgpp.engine.request import (
     Request,
     ShuttingDown,
     TokenEvent,
+    continuations,
 )
 from dgpp.engine.sampler import LogitsError, Sampler, needs_logits, validate
 from dgpp.engine.scheduler import Fifo, Live, Scheduler
@@ -43,10 +41,11 @@ from dgpp.layers.rows import Phase
 logger = logging.getLogger(__name__)
 
 
-class RunningHandle:
-    """The owner's side of a request: a queue of events in, two flags out."""
+class RunningHandle(Mailbox):
+    """The owner's side of a request: events in, two flags out."""
 
     def __init__(self, live: Live, vocab_size: int, wake: threading.Condition) -> None:
+        super().__init__()
         self.live = live
         self.sampler = (
             Sampler(live.request.sampling, live.request.prompt, vocab_size)
@@ -55,24 +54,7 @@ class RunningHandle:
         )
         self.stopped = False
         self.cancelled = False
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._wake = wake
-
-    def put(self, event: Event) -> None:
-        """Hands one event to the owner (called by the engine's thread)."""
-        self._events.put(event)
-
-    def events(self, timeout: float | None = None) -> Iterator[Event | None]:
-        """Events in order up to the last; None whenever `timeout` seconds pass without one."""
-        while True:
-            try:
-                event = self._events.get(timeout=timeout)
-            except queue.Empty:
-                yield None
-                continue
-            yield event
-            if not isinstance(event, TokenEvent):
-                return
 
     def stop(self) -> None:
         """Ends the request at the next tick with reason "stop"."""
@@ -143,10 +125,8 @@ class LocalEngine:
             )
         validate(request.sampling, self._info.vocab_size)
         handles = []
-        for choice in range(count):
-            sampling = replace(request.sampling, seed=(request.sampling.seed + choice) & (2**64 - 1))
-            live = Live(next(self._ids), replace(request, sampling=sampling))
-            handles.append(RunningHandle(live, self._info.vocab_size, self._wake))
+        for one in continuations(request, count):
+            handles.append(RunningHandle(Live(next(self._ids), one), self._info.vocab_size, self._wake))
         with self._wake:
             if self._failed:
                 raise EngineFailed(self._failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 FinishReason = Literal["eos", "length", "stop", "cancelled"]
@@ -34,6 +34,12 @@ class Request:
     eos: frozenset[int] = frozenset()
     ignore_eos: bool = False
     sampling: Sampling = field(default_factory=Sampling)
+
+
+def continuations(request: Request, count: int) -> list[Request]:
+    """`count` requests for the same prompt: choice c samples with seed + c (64 bits)."""
+    seeds = [(request.sampling.seed + choice) & (2**64 - 1) for choice in range(count)]
+    return [replace(request, sampling=replace(request.sampling, seed=seed)) for seed in seeds]
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
+from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
     ContextLengthExceeded,
     EngineFailed,
     EngineInfo,
     EngineStats,
-    Event,
     FailEvent,
     FinishEvent,
     FinishReason,
@@ -23,6 +22,7 @@ from dgpp.engine.request import (
     ShuttingDown,
     TokenEvent,
     TokenLogprobs,
+    continuations,
 )
 
 Script = Sequence[int | FailEvent]
@@ -33,37 +33,21 @@ BLOCK_TOKENS = 16
 INFO = EngineInfo(vocab_size=512, position_ceiling=256, pool_tokens=4096, max_concurrency=8, queue_limit=64)
 
 
-class ScriptedHandle:
+class ScriptedHandle(Mailbox):
     """A request of a ScriptedEngine; see `dgpp.engine.request.Handle`."""
 
     def __init__(self, engine: ScriptedEngine, request: Request, script: Script) -> None:
+        super().__init__()
         self.request = request
         self.script = script
         self.emitted = 0
         self.wanted: FinishReason | None = None  # what its owner asked for: "stop" or "cancelled"
         self._engine = engine
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     @property
     def blocks(self) -> int:
         """Pool blocks reserved while the request is in a slot."""
         return -(-(len(self.request.prompt) + self.request.max_tokens) // BLOCK_TOKENS)
-
-    def put(self, event: Event) -> None:
-        """Hands an event to the owner."""
-        self._events.put(event)
-
-    def events(self, timeout: float | None = None) -> Iterator[Event | None]:
-        """Events in order; None whenever `timeout` seconds pass without one."""
-        while True:
-            try:
-                event = self._events.get(timeout=timeout)
-            except queue.Empty:
-                yield None
-                continue
-            yield event
-            if not isinstance(event, TokenEvent):
-                return
 
     def stop(self) -> None:
         """Ends the request at the next step with reason "stop"."""
@@ -141,9 +125,7 @@ class ScriptedEngine:
                 self._counters.requests_shed += count
                 raise Overloaded("the queue is full")
             handles: list[ScriptedHandle] = []
-            for index in range(count):
-                seeded = replace(request.sampling, seed=request.sampling.seed + index)
-                one = replace(request, sampling=seeded)
+            for index, one in enumerate(continuations(request, count)):
                 self.requests.append(one)
                 handles.append(ScriptedHandle(self, one, self._script(one, index)))
             self._counters.requests_total += count

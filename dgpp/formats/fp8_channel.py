@@ -18,23 +18,18 @@ import numpy as np
 from dgpp.formats.arrays import Array, divided
 from dgpp.formats.base import Along, Arrays, PackedArray, Shape
 from dgpp.formats.dense import DTYPES
-from dgpp.formats.matrix import MatrixFormat
-from dgpp.formats.minifloat import E4M3_MAX, e4m3_decode, e4m3_encode, to_bfloat16
+from dgpp.formats.fp8_scaled import FP8Scaled
+from dgpp.formats.minifloat import E4M3_MAX, e4m3_encode
 
 
 @dataclass(frozen=True)
-class FP8Channel(MatrixFormat):
+class FP8Channel(FP8Scaled):
     """FP8 with a `scale` (BF16 or F32) per row."""
-
-    scale: str = "BF16"
-
-    exact_in = ("bf16", "f16")
-    slice_rule = "rows and columns anywhere"
 
     @property
     def name(self) -> str:
         """ "fp8_channel" or "fp8_channel_f32"."""
-        return "fp8_channel" + ("" if self.scale == "BF16" else f"_{self.scale.lower()}")
+        return f"fp8_channel{self.suffix}"
 
     def fields(self, n: int, k: int) -> dict[str, PackedArray]:
         """`codes` and `scale`."""
@@ -43,24 +38,11 @@ class FP8Channel(MatrixFormat):
             "scale": PackedArray("weight_scale", self.scale, DTYPES[self.scale], (n, 1), (Along(0), None), 1),
         }
 
-    def matrix_decode(self, arrays: Arrays, n: int, k: int) -> np.ndarray:
-        """bf16(fl32(code * scale))."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return to_bfloat16(e4m3_decode(arrays["codes"]) * arrays["scale"].astype(np.float32))
-
-    def matrix_decode64(self, arrays: Arrays, n: int, k: int) -> np.ndarray:
-        """code * scale: exact."""
-        return e4m3_decode(arrays["codes"]).astype(np.float64) * arrays["scale"].astype(np.float64)
-
     def matrix_encode(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """Each row scaled to its largest element."""
         amax = np.abs(values).max(1, keepdims=True, initial=0)
         scale = np.where(amax == 0, np.float32(1), divided(amax, np.float32(E4M3_MAX))).astype(DTYPES[self.scale])
         return {"codes": e4m3_encode(divided(values, scale.astype(np.float32))), "scale": scale}
-
-    def operand(self, block: Arrays, shape: Shape) -> Array:
-        """The codes' values."""
-        return e4m3_decode(block["codes"])
 
     def epilogue(self, y: Array, arrays: Arrays, shape: Shape) -> Array:
         """Each output times the scale of its row."""

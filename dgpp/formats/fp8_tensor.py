@@ -19,23 +19,18 @@ import numpy as np
 from dgpp.formats.arrays import Array, divided
 from dgpp.formats.base import Along, Arrays, PackedArray, Shape
 from dgpp.formats.dense import DTYPES
-from dgpp.formats.matrix import MatrixFormat
-from dgpp.formats.minifloat import E4M3_MAX, e4m3_decode, e4m3_encode, to_bfloat16
+from dgpp.formats.fp8_scaled import FP8Scaled
+from dgpp.formats.minifloat import E4M3_MAX, e4m3_encode
 
 
 @dataclass(frozen=True)
-class FP8Tensor(MatrixFormat):
+class FP8Tensor(FP8Scaled):
     """FP8 with one `scale` (BF16 or F32)."""
-
-    scale: str = "BF16"
-
-    exact_in = ("bf16", "f16")
-    slice_rule = "rows and columns anywhere"
 
     @property
     def name(self) -> str:
         """ "fp8_tensor" or "fp8_tensor_f32"."""
-        return "fp8_tensor" + ("" if self.scale == "BF16" else f"_{self.scale.lower()}")
+        return f"fp8_tensor{self.suffix}"
 
     def fields(self, n: int, k: int) -> dict[str, PackedArray]:
         """`codes`, `scale`, and the activation scale that W8A8 exports add, which is not used."""
@@ -47,25 +42,12 @@ class FP8Tensor(MatrixFormat):
             "input_scale": PackedArray("input_scale", "F32", np.dtype(np.float32), (), resident=False, optional=True),
         }
 
-    def matrix_decode(self, arrays: Arrays, n: int, k: int) -> np.ndarray:
-        """bf16(fl32(code * scale))."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return to_bfloat16(e4m3_decode(arrays["codes"]) * arrays["scale"].astype(np.float32))
-
-    def matrix_decode64(self, arrays: Arrays, n: int, k: int) -> np.ndarray:
-        """code * scale: exact."""
-        return e4m3_decode(arrays["codes"]).astype(np.float64) * arrays["scale"].astype(np.float64)
-
     def matrix_encode(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """The tensor scaled to its largest element."""
         amax = np.abs(values).max(initial=0)
         scale = np.where(amax == 0, np.float32(1), divided(amax, np.float32(E4M3_MAX)))
         scale = scale.reshape(self.fields(*values.shape)["scale"].shape).astype(DTYPES[self.scale])
         return {"codes": e4m3_encode(divided(values, scale.astype(np.float32))), "scale": scale}
-
-    def operand(self, block: Arrays, shape: Shape) -> Array:
-        """The codes' values."""
-        return e4m3_decode(block["codes"])
 
     def epilogue(self, y: Array, arrays: Arrays, shape: Shape) -> Array:
         """Every output times the scale."""

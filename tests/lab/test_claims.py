@@ -227,7 +227,7 @@ def test_a_claim_that_skips_a_case_is_broken(sound: Model) -> None:
         yield Pair("one", np.zeros(2), np.zeros(2))
 
     with pytest.raises(AssertionError, match="compared 1 pairs instead of 2"):
-        run_claim(Claim("half", "", lambda s: Plan(2, pairs)), Subject(sound))
+        run_claim(Claim("half", lambda s: Plan(2, pairs)), Subject(sound))
 
 
 # --- restart ----------------------------------------------------------------------------------------------------------

@@ -52,4 +52,4 @@ def _pairs(s: Subject, cases: list[tuple[int, ...]]) -> Iterator[Pair]:
                 at += size
 
 
-CLAIM = Claim("chunk", "a prompt in one piece, or cut anywhere", _plan)
+CLAIM = Claim("chunk", _plan)

@@ -39,10 +39,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Claim:
-    """A named promise of the engine. `meaning` is one line for people."""
+    """A named promise of the engine; the docstring of its module says what it means."""
 
     name: str
-    meaning: str
     plan: Callable[[Subject], Plan]
 
 

@@ -43,4 +43,4 @@ def _fed(steps: list[tuple[int, ...]]) -> Iterator[tuple[int, tuple[int, ...], P
         at += len(part)
 
 
-CLAIM = Claim("lab", "a notebook's capture, or the served step", _plan)
+CLAIM = Claim("lab", _plan)

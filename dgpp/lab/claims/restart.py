@@ -89,4 +89,4 @@ def _in_new_process(order: dict[str, Any]) -> np.ndarray:
     return logits
 
 
-CLAIM = Claim("restart", "this process, or the next one with another order, slot, pages and cache", _plan)
+CLAIM = Claim("restart", _plan)

@@ -77,4 +77,4 @@ def _neighbours(s: Subject, slots: range, rows: int, stream: int) -> list[Segmen
     return segments
 
 
-CLAIM = Claim("rows", "a row alone, or among any others at any place in the batch", _plan)
+CLAIM = Claim("rows", _plan)

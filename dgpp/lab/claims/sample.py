@@ -125,4 +125,4 @@ def _row(token: int, logprobs: object) -> list[float]:
     return numbers + [float("nan")] * (2 + 2 * LISTED - len(numbers))
 
 
-CLAIM = Claim("sample", "a seeded text alone, again, in company, or by a notebook's loop", _plan)
+CLAIM = Claim("sample", _plan)

@@ -58,4 +58,4 @@ def _logits(core: Core, tokens: tuple[int, ...]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-CLAIM = Claim("world", "one, two or four ranks", _plan)
+CLAIM = Claim("world", _plan)
