@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench.llama_float import LINEARS, compared, hidden_states, operand
+from dgpp.checkpoint.digests import digest_files, model_digest, model_files
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import TensorSpec
 from dgpp.formats import Shape, format_named
@@ -208,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = {
             "model": options.name or str(options.model),
             "text": f"{TEXT.name}, {subject.windows.size} tokens in {len(subject.windows)} windows",
+            "model_digest": model_digest(digest_files(model_files(options.model))),
             "weights": "linears rounded to nearest; embedding, head and norms in BF16",
         }
         print(write_record("quality_formats", rows, extra=extra))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dgpp.checkpoint.fixture import with_tokenizer
 from dgpp.checkpoint.spec import flatten
 from dgpp.engine.core import Core, CoreSettings
 from dgpp.formats import Weight
@@ -19,18 +20,20 @@ VOCAB = 259
 def tiny(release: str = "tiny", family: str = "llama") -> tuple[Family, Any, dict[str, Any]]:
     """(family, config, weights) of a release in miniature, with a vocabulary of 259."""
     found = FAMILIES[family]
-    config = found.config({**found.releases[release].config, "vocab_size": VOCAB})
+    raw = with_tokenizer(found.releases[release].config)
+    text = {**raw.get("text_config", raw), "vocab_size": VOCAB}
+    config = found.config({**raw, "text_config": text} if "text_config" in raw else text)
     rng = np.random.default_rng(0)
     tree: dict[str, Any] = {}
     for path, spec in flatten(found.abstract(config)):
         shape = ((spec.layers,) if spec.layers else ()) + spec.shape
         noise = rng.standard_normal(shape).astype(np.float32)
-        values = 1 + 0.1 * noise if len(spec.shape) == 1 else noise / np.sqrt(np.float32(spec.shape[-1]))
+        values = spec.centre + 0.1 * noise if len(spec.shape) == 1 else noise / np.sqrt(np.float32(spec.shape[-1]))
         node = tree
         *parents, leaf = path.split(".")
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[leaf] = Weight(spec.codec.encode(values), spec.format, spec.shape)
+        node[leaf] = Weight({} if spec.values else spec.codec.encode(values), spec.format, spec.shape, spec.numbers)
     return found, config, tree
 
 

@@ -7,6 +7,7 @@ name. Reading goes on several threads, and drops the page cache behind it.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import threading
@@ -14,9 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.reading import drop_cached, unreadable
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 8 << 20
 THREADS = 4
@@ -71,6 +75,55 @@ def model_digest(digests: Sequence[FileDigest]) -> str:
     """One SHA-256 for all files: that of the lines "<sha256>  <name>", by name, as `sha256sum` prints them."""
     lines = {digest.name: f"{digest.sha256}  {digest.name}\n" for digest in digests}
     return hashlib.sha256("".join(lines[name] for name in sorted(lines)).encode()).hexdigest()
+
+
+class BackgroundDigests:
+    """The digests of a model's files, taken by a thread of its own while the model is at work.
+
+    `report()` says how far it is: "state" is "computing", "ready" or "failed"; "files" are the digests so far by name,
+    and "model" is the one of all, when they are there. Every digest is logged as it is found. A file whose name in the
+    hub's cache promises another digest than it has is logged as an error and listed under "damaged".
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._lock = threading.Lock()
+        self._report: dict[str, Any] = {"state": "computing", "model": None, "files": {}, "damaged": []}
+        self._thread = threading.Thread(target=self._run, args=(directory,), name="dgpp-digests", daemon=True)
+        self._thread.start()
+
+    def report(self) -> dict[str, Any]:
+        """A copy of what is known by now."""
+        with self._lock:
+            return {**self._report, "files": dict(self._report["files"]), "damaged": list(self._report["damaged"])}
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when all files are read, or after `timeout` seconds."""
+        self._thread.join(timeout)
+
+    def _run(self, directory: Path) -> None:
+        found: list[FileDigest] = []
+        try:
+            for path in model_files(directory):
+                found += digest_files([path], threads=1)
+                self._add(found[-1])
+        except (CheckpointError, OSError) as error:
+            logger.error("digests of %s: %s", directory, error)
+            with self._lock:
+                self._report |= {"state": "failed", "error": str(error)}
+            return
+        with self._lock:
+            self._report |= {"state": "ready", "model": model_digest(found)}
+        logger.info("model digest %s", self._report["model"])
+
+    def _add(self, digest: FileDigest) -> None:
+        if digest.damaged:
+            logger.error("%s has SHA-256 %s, published is %s", digest.name, digest.sha256, digest.published)
+        else:
+            logger.info("%s  %s", digest.sha256, digest.name)
+        with self._lock:
+            self._report["files"][digest.name] = digest.sha256
+            if digest.damaged:
+                self._report["damaged"].append(digest.name)
 
 
 def differing(ours: Sequence[FileDigest], theirs: Mapping[str, str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Filling the arrays of a tree from a checkpoint's files: in the order of the files, checked module by module.
 
 A module's tensors that are held as they are stored are read to where they stay. The others (coded scales, GPTQ's
-K-first layout, shapes that are only checked) are read to memory of their own, converted and dropped; at most `SCRATCH`
-bytes of it exist at a time, or one module if that is larger.
+K-first layout, weights that are encoded anew, shapes that are only checked) are read to memory of their own, converted
+and dropped; at most `SCRATCH` bytes of it exist at a time, or one module if that is larger.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.reader import Checkpoint, StoredTensor
 from dgpp.checkpoint.reading import Piece, Readers, pieces
-from dgpp.checkpoint.spec import TensorSpec
+from dgpp.checkpoint.spec import StoredArray, TensorSpec
+from dgpp.formats import Shape
+from dgpp.formats.base import ANY
 
 SCRATCH = 64 << 20
 
@@ -30,49 +33,47 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class Module:
-    """The stored tensors of one layer of a spec, by field, and the place of that layer in the loaded stack."""
+    """A stored module of a spec, those of its tensors that are there, and its place in the loaded stack."""
 
     name: str
     path: str
     spec: TensorSpec
-    place: int
-    stored: dict[str, tuple[str, StoredTensor]]  # full name and entry in the table
+    shape: Shape
+    place: tuple[Any, ...]  # an index of the stack: layer, expert if there are any, and an ellipsis
+    stored: list[tuple[StoredArray, StoredTensor]]
     read: dict[str, np.ndarray] = field(default_factory=dict)
     left: int = 0  # bytes still to be read
 
     @property
     def position(self) -> tuple[str, int]:
         """Where it starts in the files."""
-        return min((entry.shard, entry.offset) for _, entry in self.stored.values())
+        return min((entry.shard, entry.offset) for _, entry in self.stored)
 
     @property
     def nbytes(self) -> int:
         """Bytes to read."""
-        return sum(entry.info.nbytes for _, entry in self.stored.values())
+        return sum(entry.info.nbytes for _, entry in self.stored)
 
-    @property
-    def stays(self) -> frozenset[str]:
-        """The fields that are read to where they stay."""
-        if self.spec.held is not self.spec.codec:
-            return frozenset()
-        return frozenset(name for name, array in self.spec.codec.arrays(self.spec.shape).items() if array.resident)
+    def stays(self, array: StoredArray) -> bool:
+        """Whether a tensor is read to where it stays."""
+        return array.packed.resident and self.spec.held is self.spec.codec
 
     @property
     def scratch(self) -> int:
         """Bytes of the arrays that do not stay."""
-        stays = self.stays
-        return sum(entry.info.nbytes for name, (_, entry) in self.stored.items() if name not in stays)
+        return sum(entry.info.nbytes for array, entry in self.stored if not self.stays(array))
 
 
 def modules_of(specs: Mapping[str, TensorSpec], layers: Mapping[str, Sequence[int]], c: Checkpoint) -> list[Module]:
     """The modules of the chosen layers of every spec, in the order of the files. All tensors that must be are there."""
     modules = []
     for path, spec in specs.items():
-        for place, layer in enumerate(layers[path]):
-            name = spec.source.format(layer=layer)
-            tensors = {array: packed.tensor(name) for array, packed in spec.codec.arrays(spec.shape).items()}
-            stored = {array: (tensor, c.tensors[tensor]) for array, tensor in tensors.items() if tensor in c.tensors}
-            modules.append(Module(name, path, spec, place, stored))
+        places = {layer: place for place, layer in enumerate(layers[path])}
+        for module in spec.modules():
+            if module.layer in places:
+                stored = [(array, c.tensors[array.tensor]) for array in module.arrays if array.tensor in c.tensors]
+                place = (places[module.layer], *module.lead, ...)
+                modules.append(Module(module.name, path, spec, module.shape, place, stored))
     return sorted(modules, key=lambda module: module.position)
 
 
@@ -94,12 +95,14 @@ class Filling:
         self._done = 0
         self._scratch = 0
         self._owners: dict[int, Module] = {}  # of the pieces that are being read, by id
+        self.ragged: dict[tuple[str, str], dict[tuple[Any, ...], np.ndarray]] = {}
+        """{(path, field): arrays by place} of the arrays whose length follows from the data."""
 
     def run(self, threads: int) -> None:
         """Fills the stacks. Raises CheckpointError for a file that cannot be read and values that are no weight."""
         files: Counter[Path] = Counter()
         for module in self._modules:
-            for _, entry in module.stored.values():
+            for _, entry in module.stored:
                 files[self._directory / entry.shard] += entry.info.nbytes
         with Readers(files, threads) as readers:
             for module in self._modules:
@@ -119,14 +122,21 @@ class Filling:
         """Points every tensor of a module to its memory; the pieces to read, none of them for an empty tensor."""
         module.left = module.nbytes
         self._scratch += module.scratch
-        stays = module.stays
-        for array, (tensor, entry) in module.stored.items():
-            if array in stays:
-                out = self._stacks[module.path][array][module.place, ...]
-            else:
-                out = np.empty(entry.info.stored_shape, entry.info.dtype)
-            module.read[array] = out
-            yield from pieces(self._directory / entry.shard, entry.offset, out.reshape(-1).view(np.uint8).data, tensor)
+        for array, entry in module.stored:
+            if array.field not in module.read:
+                module.read[array.field] = self._memory(module, array, entry)
+            out = array.part(module.read[array.field])
+            path = self._directory / entry.shard
+            yield from pieces(path, entry.offset, out.reshape(-1).view(np.uint8).data, array.tensor)
+
+    def _memory(self, module: Module, array: StoredArray, entry: StoredTensor) -> np.ndarray:
+        """Where a field of a module is read to, all parts of it."""
+        if module.stays(array):
+            return self._stacks[module.path][array.field][module.place]
+        if module.spec.parts:
+            packed = module.spec.codec.arrays(module.shape)[array.field]
+            return np.empty(packed.shape, packed.dtype)
+        return np.empty(entry.info.stored_shape, entry.info.dtype)
 
     def _finish(self, piece: Piece) -> None:
         """Counts a piece, and completes its module with the last one."""
@@ -140,13 +150,37 @@ class Filling:
 
     def _complete(self, module: Module) -> None:
         """Checks a module, and converts what is held in another format than it is stored in."""
-        codec, shape = module.spec.codec, module.spec.shape
+        codec, shape = module.spec.codec, module.shape
         try:
             codec.check(module.read, shape)
+            _check_values(module)
         except ValueError as error:
             raise CheckpointError(f"{self._directory}: module {module.name}: {error}") from None
         if module.spec.held is not codec:
-            for name, array in codec.load(module.read, shape).items():
-                self._stacks[module.path][name][module.place, ...] = array
+            self._put(module, _converted(module))
         self._scratch -= module.scratch
         module.read.clear()
+
+    def _put(self, module: Module, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts the arrays of a module where they stay; those whose length follows from the data when all are there."""
+        stacks = self._stacks[module.path]
+        for name, packed in module.spec.held.arrays(module.shape).items():
+            if ANY in packed.shape:
+                self.ragged.setdefault((module.path, name), {})[module.place] = arrays[name]
+            elif packed.resident:
+                stacks[name][module.place] = arrays[name]
+
+
+def _check_values(module: Module) -> None:
+    """Raises ValueError when an integer tensor does not hold what the config makes it."""
+    wanted = module.spec.values
+    if wanted and (found := tuple(module.read["values"].reshape(-1).tolist())) != wanted:
+        raise ValueError(f"it holds {list(found)}, but config.json makes it {list(wanted)}")
+
+
+def _converted(module: Module) -> dict[str, np.ndarray]:
+    """The arrays in which a module is held in memory, from those that were read."""
+    spec = module.spec
+    if spec.resident:
+        return spec.held.encode(spec.codec.decode(module.read, module.shape))
+    return spec.codec.load(module.read, module.shape)

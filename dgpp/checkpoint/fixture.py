@@ -23,8 +23,8 @@ from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.quantization import with_formats
 from dgpp.checkpoint.reader import INDEX
 from dgpp.checkpoint.safetensors import write
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
-from dgpp.formats import Shape
+from dgpp.checkpoint.spec import SpecTree, StoredModule, TensorSpec, flatten
+from dgpp.formats import Format, Shape
 from dgpp.formats.exl3 import EXL3
 from dgpp.formats.exl3_trellis import MARKERS
 from dgpp.formats.gptq import GPTQ
@@ -71,9 +71,8 @@ class Describes(Protocol):
     def config(self) -> Callable[[Mapping[str, Any]], Any]:
         """The family's config of a raw config.json."""
 
-    @property
-    def abstract(self) -> Callable[[Any], SpecTree]:
-        """The tree of tensors of a config."""
+    def tree(self, config: Any) -> SpecTree:
+        """The tree of all tensors of a config."""
 
     @property
     def releases(self) -> Mapping[str, ReleaseLayout]:
@@ -94,12 +93,12 @@ def write_fixture(family: Describes, release: str, directory: Path | str, seed: 
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copyfile(embedded_path() / name, directory / name)
-    config = {**layout.config, **_tokenizer_fields(layout.config)}
+    config = with_tokenizer(layout.config)
     for name, content in {"config.json": config, **layout.files}.items():
         write_json(directory / name, content)
-    tree = stored_tree(family.abstract(family.config(config)), layout)
+    tree = stored_tree(family.tree(family.config(config)), layout)
     tensors = random_tensors(tree, seed, layout.optional)
-    layers = max(spec.first + spec.layers for _, spec in flatten(tree))
+    layers = max(spec.stack[-1] + 1 for _, spec in flatten(tree) if spec.layers)
     for name in layout.scalars:
         tensors |= {name.format(layer=layer): ("F32", np.array(1, np.float32)) for layer in range(layers)}
     write_tensors(tensors, directory, layout.shards)
@@ -115,11 +114,14 @@ def stored_tree(tree: SpecTree, layout: ReleaseLayout) -> SpecTree:
     return with_formats(tree, format_of)
 
 
-def _tokenizer_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of config.json that follow from the tokenizer, as far as the release leaves them open."""
+def with_tokenizer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A release's config.json with the fields that follow from the tokenizer of all fixtures, where it leaves them
+    open; in its `text_config` if it has one."""
     embedded = read_json(embedded_path() / "config.json")
+    inside = config.get("text_config", config)
     names = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
-    return {name: embedded[name] for name in names if name not in config}
+    filled = {**inside, **{name: embedded[name] for name in names if name not in inside}}
+    return {**config, "text_config": filled} if "text_config" in config else filled
 
 
 def write_weights(tree: SpecTree, directory: Path, seed: int, shards: int = 1) -> None:
@@ -150,48 +152,51 @@ def random_tensors(tree: SpecTree, seed: int, optional: Collection[str] = ()) ->
     """(tag, packed array) of every tensor of `tree`, by its name in the checkpoint.
 
     Matrices [N, K] have standard deviation 1/sqrt(K), so that activations keep their size; vectors (norm weights) lie
-    around 1. A tensor's values depend on the seed, its module's name and its shape alone. `optional` are fields that a
-    format may have or not, to be written as well.
+    around the centre of their spec, and integers are those that the config makes. A tensor's values depend on the seed,
+    its module's name and its shape alone. `optional` are fields that a format may have or not, to be written as well.
     """
     tensors: dict[str, Tagged] = {}
     for _, spec in flatten(tree):
-        arrays = spec.codec.arrays(spec.shape)
-        for layer in spec.numbers:
-            module = spec.module(layer)
-            for field, array in _packed(spec, module, seed, optional).items():
-                tensors[arrays[field].tensor(module)] = (arrays[field].tag, array)
+        for module in spec.modules():
+            packed = _packed(spec, module, seed, optional)
+            for array in module.arrays:
+                if array.field in packed:
+                    tensors[array.tensor] = (array.packed.tag, array.part(packed[array.field]))
     return tensors
 
 
-def _packed(spec: TensorSpec, module: str, seed: int, optional: Collection[str]) -> dict[str, np.ndarray]:
+def _packed(spec: TensorSpec, module: StoredModule, seed: int, optional: Collection[str]) -> dict[str, np.ndarray]:
     """The packed arrays of one module."""
-    if isinstance(spec.codec, EXL3):
-        return _trellis(spec, seed, module)
-    noise = gaussian(spec.shape, seed, module)
-    values = 1 + noise / 8 if len(spec.shape) == 1 else noise / np.sqrt(spec.shape[-1])
-    arrays = spec.codec.encode(values.astype(np.float32))
-    for name, array in spec.codec.arrays(spec.shape).items():
+    codec, shape = spec.codec, module.shape
+    if spec.values:
+        return {"values": np.array(spec.values, np.int64).reshape(shape)}
+    if isinstance(codec, EXL3):
+        return _trellis(codec, shape, seed, module.name)
+    noise = gaussian(shape, seed, module.name)
+    values = spec.centre + noise / 8 if len(shape) == 1 else noise / np.sqrt(shape[-1])
+    arrays = codec.encode(values.astype(np.float32))
+    for name, array in codec.arrays(shape).items():
         if name in optional and name not in arrays and array.optional:
-            arrays[name] = _optional(spec, name).astype(array.dtype).reshape(array.shape)
+            arrays[name] = _optional(codec, shape, name).astype(array.dtype).reshape(array.shape)
     return arrays
 
 
-def _optional(spec: TensorSpec, name: str) -> np.ndarray:
+def _optional(codec: Format, shape: Shape, name: str) -> np.ndarray:
     """The values of a field that a release may lack: groups in plain order, or a scale of activations."""
-    if name == "g_idx" and isinstance(spec.codec, GPTQ):
-        return np.arange(spec.shape[-1]) // spec.codec.per_scale
+    if name == "g_idx" and isinstance(codec, GPTQ):
+        return np.arange(shape[-1]) // codec.per_scale
     return np.array(1 / 64)
 
 
-def _trellis(spec: TensorSpec, seed: int, module: str) -> dict[str, np.ndarray]:
+def _trellis(codec: EXL3, shape: Shape, seed: int, module: str) -> dict[str, np.ndarray]:
     """An EXL3 weight of random bits: any are a trellis, and a search for given values takes a second per 30,000."""
     out: dict[str, np.ndarray] = {}
-    for name, array in spec.codec.arrays(spec.shape).items():
+    for name, array in codec.arrays(shape).items():
         if name == "marker":
             out[name] = np.array(MARKERS[array.suffix], np.uint32).view(np.int32)
         elif array.dtype == np.float16:
             signs = np.sign(gaussian(array.shape, seed, f"{module}.{name}"))
-            out[name] = (signs / np.sqrt(spec.shape[-1]) if name == "suh" else signs).astype(np.float16)
+            out[name] = (signs / np.sqrt(shape[-1]) if name == "suh" else signs).astype(np.float16)
         else:
             words = np.random.PCG64(np.random.SeedSequence([seed, *module.encode()])).random_raw(math.prod(array.shape))
             out[name] = (words >> np.uint64(48)).astype(np.uint16).view(np.int16).reshape(array.shape)

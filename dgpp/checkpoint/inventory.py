@@ -8,12 +8,11 @@ activations and of a quantised K/V cache are known and left alone, since activat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.reader import Checkpoint, StoredTensor
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import SpecTree, StoredArray, StoredModule, TensorSpec, flatten
 from dgpp.formats import PackedArray
 
 _ACTIVATIONS = "scale of activations, which stay bf16"
@@ -30,13 +29,17 @@ SCALARS = {
 
 FLOATS = ("F32", "F16", "BF16")
 
+MOST_NAMED = 5
+"""Problems that an error describes; the others are counted."""
+
 
 @dataclass(frozen=True)
 class Row:
     """One tensor of the checkpoint. `path` is where it goes in the weight tree; unused tensors have none.
 
-    `layer` is the number of its layer (None for a tensor that is not per layer); `format` is the weight format, or for
-    a tensor that is not used its header tag; `note` says why one is ignored.
+    `layer` is the number of its layer (None for a tensor that is not per layer) and `expert` that of its expert, if
+    experts are stored one by one; `format` is the weight format, or for a tensor that is not used its header tag;
+    `note` says why one is ignored.
     """
 
     tensor: str
@@ -46,8 +49,14 @@ class Row:
     nbytes: int
     path: str = ""
     layer: int | None = None
+    expert: tuple[int, ...] = ()
     spec: TensorSpec | None = None
     note: str = ""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Its layer and its expert, as far as it has them."""
+        return (*(() if self.layer is None else (self.layer,)), *self.expert)
 
 
 @dataclass(frozen=True)
@@ -77,23 +86,27 @@ def take_inventory(tree: SpecTree, checkpoint: Checkpoint) -> Inventory:
     Raises CheckpointError naming module and tensor when one is missing, and both sides when shape or dtype differ;
     at most a few are named, with the number of the others.
     """
-    used, ignored, problems = [], [], []
+    used: list[Row] = []
+    ignored: list[Row] = []
+    problems: list[str] = []
     for path, spec in flatten(tree):
-        arrays = spec.codec.arrays(spec.shape)
-        for layer, field, name in spec.tensor_names():
-            stored = checkpoint.tensors.get(name)
-            if stored is None and arrays[field].optional:
-                continue
-            if stored is None:
-                problems.append(_missing(checkpoint, path, spec, layer, name))
-            elif difference := _difference(arrays[field], stored):
-                problems.append(f"tensor {name!r} of module {_module(path, spec, layer)} {difference}")
-            else:
-                row = _row(name, stored, spec.format, path=path, layer=layer if spec.layers else None, spec=spec)
-                if arrays[field].resident:
-                    used.append(row)
+        for module in spec.modules():
+            layer, at = module.layer if spec.layers else None, _at(path, spec, module)
+            for array in module.arrays:
+                name, packed = array.tensor, array.packed
+                stored = checkpoint.tensors.get(name)
+                if stored is None and packed.optional:
+                    continue
+                if stored is None:
+                    problems.append(_missing(checkpoint, at, array) if len(problems) < MOST_NAMED else name)
+                elif difference := _difference(packed, stored):
+                    problems.append(f"tensor {name!r} of module {at} {difference}")
                 else:
-                    ignored.append(replace(row, format=stored.info.tag, spec=None, note=_checked_note(arrays[field])))
+                    row = _row(name, stored, spec.format, path=path, layer=layer, expert=module.lead, spec=spec)
+                    if packed.resident:
+                        used.append(row)
+                    else:
+                        ignored.append(replace(row, format=stored.info.tag, spec=None, note=_checked_note(packed)))
     seen = {row.tensor for row in (*used, *ignored)}
     unused = []
     for name, stored in checkpoint.tensors.items():
@@ -122,24 +135,28 @@ def _row(
     *,
     path: str = "",
     layer: int | None = None,
+    expert: tuple[int, ...] = (),
     spec: TensorSpec | None = None,
 ) -> Row:
     info = stored.info
-    return Row(name, stored.shard, info.shape, format, info.nbytes, path=path, layer=layer, spec=spec)
+    return Row(name, stored.shard, info.shape, format, info.nbytes, path, layer, expert, spec)
 
 
-def _module(path: str, spec: TensorSpec, layer: int) -> str:
-    return f"{path}[{layer}]" if spec.layers else path
+def _at(path: str, spec: TensorSpec, module: StoredModule) -> str:
+    """Where a module goes in the weight tree, e.g. "layers.up_proj[3][17]"."""
+    places = (*((module.layer,) if spec.layers else ()), *module.lead)
+    return path + "".join(f"[{place}]" for place in places)
 
 
-def _missing(checkpoint: Checkpoint, path: str, spec: TensorSpec, layer: int, name: str) -> str:
+def _missing(checkpoint: Checkpoint, at: str, array: StoredArray) -> str:
     """The complaint about a missing tensor, with what the module does have, which tells another format apart."""
-    module = spec.module(layer)
+    module = array.tensor.removesuffix(array.packed.tensor(""))
     there = sorted(
         other.removeprefix(module) for other in checkpoint.tensors if other.startswith((module + ".", module + "_"))
     )
-    but = f"; the module has only {', '.join(there)}" if there else ""
-    return f"tensor {name!r} of module {_module(path, spec, layer)} is missing{but}"
+    others = [f"and {len(there) - MOST_NAMED} more"] if len(there) > MOST_NAMED else []
+    but = f"; the module has only {', '.join([*there[:MOST_NAMED], *others])}" if there else ""
+    return f"tensor {array.tensor!r} of module {at} is missing{but}"
 
 
 def _difference(expected: PackedArray, stored: StoredTensor) -> str:
@@ -151,8 +168,7 @@ def _difference(expected: PackedArray, stored: StoredTensor) -> str:
     return ""
 
 
-def _refuse(checkpoint: Checkpoint, problems: Iterable[str], most: int = 5) -> None:
-    found = list(problems)
-    if found:
-        more = [f"and {len(found) - most} more"] if len(found) > most else []
-        raise CheckpointError(f"{checkpoint.directory}: " + "; ".join(found[:most] + more))
+def _refuse(checkpoint: Checkpoint, problems: list[str]) -> None:
+    if problems:
+        more = [f"and {len(problems) - MOST_NAMED} more"] if len(problems) > MOST_NAMED else []
+        raise CheckpointError(f"{checkpoint.directory}: " + "; ".join(problems[:MOST_NAMED] + more))

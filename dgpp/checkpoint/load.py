@@ -20,8 +20,10 @@ from dgpp.checkpoint.filling import Filling, Progress, modules_of
 from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.reading import READERS
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import Either, SpecTree, TensorSpec, flatten
 from dgpp.formats import Shape, Weight
+from dgpp.formats.arrays import stacked
+from dgpp.formats.base import ANY
 
 ALIGNMENT = 64
 
@@ -54,7 +56,7 @@ def load_weights(
     """
     take_inventory(tree, checkpoint)
     specs = dict(flatten(tree))
-    count = max((spec.numbers.stop for spec in specs.values()), default=0)
+    count = max((spec.stack[-1] + 1 for spec in specs.values()), default=0)
     chosen = {path: _layers_of(path, spec, layers, count) for path, spec in specs.items()}
     modules = modules_of(specs, chosen, checkpoint)
     held = {
@@ -65,12 +67,15 @@ def load_weights(
     _check_memory(checkpoint, needed + max((module.scratch for module in modules), default=0))
     stacks = {
         path: {
-            field: aligned_empty((len(chosen[path]), *packed.shape), packed.dtype) for field, packed in fields.items()
+            field: aligned_empty((len(chosen[path]), *packed.shape), packed.dtype)
+            for field, packed in fields.items()
+            if ANY not in packed.shape
         }
         for path, fields in held.items()
     }
+    filling = Filling(checkpoint.directory, modules, stacks, progress)
     try:
-        Filling(checkpoint.directory, modules, stacks, progress).run(threads)
+        filling.run(threads)
     except BaseException as error:
         # Whoever keeps an error keeps the frames it passed through, so they must not hold the weights.
         for arrays in stacks.values():
@@ -82,15 +87,20 @@ def load_weights(
             raise error.with_traceback(None)  # noqa: B904 - the error itself, without the frames of the readers
         raise
 
+    for (path, field), by_place in filling.ragged.items():
+        every = stacked([by_place[place] for place in sorted(by_place)])
+        stacks[path][field] = every.reshape(len(chosen[path]), *specs[path].lead, *every.shape[1:])
+
     def built(node: SpecTree, path: str) -> WeightTree:
         out: WeightTree = {}
         for key, child in node.items():
             at = f"{path}.{key}" if path else key
             if isinstance(child, TensorSpec):
                 arrays = {name: stack if child.layers else stack[0, ...] for name, stack in stacks[at].items()}
-                out[key] = Weight(arrays, child.held.name, child.shape, child.first if layers is None else 0)
+                numbers = tuple(chosen[at]) if child.layers else ()
+                out[key] = Weight(arrays, child.held.name, child.shape, numbers)
             else:
-                out[key] = built(child, at)
+                out[key] = built(child.trees[0] if isinstance(child, Either) else child, at)
         return out
 
     return built(tree, "")
@@ -98,10 +108,8 @@ def load_weights(
 
 def _layers_of(path: str, spec: TensorSpec, layers: Sequence[int] | None, count: int) -> Sequence[int]:
     """The numbers of the layers of a stack to load; `count` is the number of layers of the whole model."""
-    if spec.layers == 0:
-        return (0,)
-    if layers is None:
-        return spec.numbers
+    if layers is None or not spec.layers:
+        return spec.stack
     if wrong := [layer for layer in layers if not 0 <= layer < count]:
         raise CheckpointError(f"{path} has layers 0 to {count - 1}; there is no layer {wrong[0]}")
     return [layer for layer in layers if layer in spec.numbers]

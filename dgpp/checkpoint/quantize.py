@@ -17,7 +17,7 @@ from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.quantization import resolve_tree
 from dgpp.checkpoint.reader import Checkpoint
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import DRAFT, SpecTree, TensorSpec, flatten
 from dgpp.checkpoint.writing import SHARD_BYTES, Tagged, copy_other_files, new_directory, write_files, write_shards
 from dgpp.formats import Format, format_named
 
@@ -49,10 +49,10 @@ def quantize(
     """Writes `checkpoint` into the new directory `target` with its linears in format `tag`, declared as releases do.
 
     `tree` is the family's tree. Embedding, norms and whatever is not multiplied by stay as they are, and so does the
-    head unless `head`; a tied head is the embedding. `keep_unfit` also leaves linears whose shape the format cannot
-    hold. `progress` is called with the bytes read so far and in all. Raises CheckpointError for a checkpoint that is
-    quantised already, a format that no release stores linears in, a shape that it cannot hold, and a `target` that
-    holds files.
+    head unless `head`, and the prediction layer; a tied head is the embedding. `keep_unfit` also leaves linears whose
+    shape the format cannot hold. `progress` is called with the bytes read so far and in all. Raises CheckpointError for
+    a checkpoint that is quantised already, a format that no release stores linears in, a shape that it cannot hold, and
+    a `target` that holds files.
     """
     codec = _known(tag)
     take_inventory(resolved := resolve_tree(tree, checkpoint), checkpoint)
@@ -61,13 +61,13 @@ def quantize(
     for path, spec in flatten(resolved):
         if not _is_linear(spec):
             continue
-        names = [spec.module(layer) for layer in spec.numbers]
+        names = [name for _, name in spec.names()]
         if spec.format not in UNQUANTIZED:
             raise CheckpointError(
                 f"{checkpoint.directory}: {names[0]} is {spec.format} already; give a BF16 checkpoint"
             )
         problem = _unfit(codec, spec)
-        if (path == HEAD and not head) or (problem and keep_unfit):
+        if (path == HEAD and not head) or path.startswith(f"{DRAFT}.") or (problem and keep_unfit):
             kept += names
         elif problem:
             raise CheckpointError(
@@ -103,9 +103,12 @@ def _is_linear(spec: TensorSpec) -> bool:
 
 
 def _unfit(codec: Format, spec: TensorSpec) -> str:
-    """Why the format cannot hold the weight; empty when it can."""
+    """Why the format cannot hold a module of the weight; empty when it can."""
+    shape = spec.shape[len(spec.lead) :]
+    if len(shape) > 2:
+        return f"its {shape[0]} experts are one tensor, and releases store experts in {codec.name} one by one"
     try:
-        codec.arrays(spec.shape)
+        codec.arrays(shape)
     except ValueError as error:
         return str(error)
     return "" if codec.exact_in else f"{codec.name}: no kernel multiplies by weights of this format"

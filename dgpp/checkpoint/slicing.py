@@ -1,4 +1,4 @@
-"""What each rank of a world holds of a tensor, derived from the four leaves of its spec.
+"""What each rank of a world holds of a tensor, derived from the four leaves of each band of its spec.
 
 All ranks of a world run one program, so their slices have one shape: each leaf of a partition is padded with exact
 zeros to the size of the largest leaf, and a shared range (K/V heads) to the largest rank's range. A zero column adds
@@ -7,7 +7,7 @@ zeros to the size of the largest leaf, and a shared range (K/V heads) to the lar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def leaf_size(leaves: Leaves) -> int:
 
 
 def local_size(leaves: Leaves, world: int) -> int:
-    """The size of a rank's slice along the cut axis in a world of 2 or 4."""
+    """The size of a rank's slice of one band, along the cut axis, in a world of 2 or 4."""
     if leaves.partition:
         return leaf_size(leaves) * LEAVES // world
     return max(stop - start for start, stop in (shared_range(leaves, world, rank) for rank in range(world)))
@@ -42,10 +42,9 @@ def local_size(leaves: Leaves, world: int) -> int:
 
 def local_shape(spec: TensorSpec, world: int) -> Shape:
     """The logical shape of one rank's slice of one layer. World 1 holds the tensor as published."""
-    if world == 1 or spec.leaves is None:
+    if world == 1 or not spec.bands:
         return spec.shape
-    axis, size = spec.leaves.axis, local_size(spec.leaves, world)
-    return (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
+    return _resized(spec, sum(local_size(band, world) for band in spec.bands))
 
 
 def local_format(spec: TensorSpec, world: int) -> Format:
@@ -53,18 +52,22 @@ def local_format(spec: TensorSpec, world: int) -> Format:
 
     Raises ValueError when the format cannot be cut at the leaf boundaries.
     """
-    if world == 1 or spec.leaves is None:
+    if world == 1 or not spec.bands:
         return spec.held
-    return spec.held.cut(spec.shape, spec.leaves.axis, _bounds(spec.leaves))
+    return spec.held.cut(spec.shape, spec.bands[0].axis, _bounds(spec))
 
 
 def local_ranges(spec: TensorSpec, world: int) -> tuple[tuple[int, int], ...]:
-    """Where the leaves of a rank lie in its slice: the published ranges in world 1, equal padded ones otherwise."""
-    if spec.leaves is None or not spec.leaves.partition:
+    """Where the leaves of a rank lie in its slice: the published ranges in world 1, equal padded ones otherwise.
+
+    Raises ValueError for a tensor that is not cut, or in several bands.
+    """
+    if len(spec.bands) != 1 or not spec.bands[0].partition:
         raise ValueError(f"{spec.source}: not cut into leaves")
+    leaves = spec.bands[0]
     if world == 1:
-        return spec.leaves.ranges
-    size = leaf_size(spec.leaves)
+        return leaves.ranges
+    size = leaf_size(leaves)
     return tuple((i * size, (i + 1) * size) for i in range(LEAVES // world))
 
 
@@ -74,33 +77,39 @@ def rank_slice(spec: TensorSpec, arrays: Mapping[str, np.ndarray], world: int, r
     `arrays` are those of the format in memory and may be stacked over layers.
     Raises ValueError when the format cannot be cut at the leaf boundaries.
     """
-    if world == 1 or spec.leaves is None:
+    if world == 1 or not spec.bands:
         return dict(arrays)
-    leaves, codec = spec.leaves, local_format(spec, world)
-    arrays = spec.held.recut(arrays, spec.shape, leaves.axis, _bounds(leaves))
-    if not leaves.partition:
-        start, stop = shared_range(leaves, world, rank)
-        held = codec.slice(arrays, spec.shape, leaves.axis, start, stop)
-        return codec.pad(held, _resized(spec, stop - start), leaves.axis, local_size(leaves, world))
-    size = leaf_size(leaves)
-    parts = []
-    for start, stop in (leaves.ranges[i] for i in rank_leaves(world, rank)):
-        held = codec.slice(arrays, spec.shape, leaves.axis, start, stop)
-        parts.append(codec.pad(held, _resized(spec, stop - start), leaves.axis, size))
-    return codec.concatenate(parts, _resized(spec, size), leaves.axis)
+    codec, axis = local_format(spec, world), spec.bands[0].axis
+    arrays = spec.held.recut(arrays, spec.shape, axis, _bounds(spec))
+    parts: list[dict[str, np.ndarray]] = []
+    sizes: list[int] = []
+    for band in spec.bands:
+        for start, stop, size in _pieces(band, world, rank):
+            held = codec.slice(arrays, spec.shape, axis, start, stop)
+            parts.append(codec.pad(held, _resized(spec, stop - start), axis, size))
+            sizes.append(size)
+    return codec.concatenate(parts, [_resized(spec, size) for size in sizes], axis) if len(parts) > 1 else parts[0]
+
+
+def _pieces(band: Leaves, world: int, rank: int) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, padded size) of what a rank holds of a band: its leaves, or the range that they share."""
+    if not band.partition:
+        yield *shared_range(band, world, rank), local_size(band, world)
+        return
+    for leaf in rank_leaves(world, rank):
+        yield *band.ranges[leaf], leaf_size(band)
 
 
 def rank_bytes(spec: TensorSpec, world: int) -> int:
     """Bytes of one rank's slice over all layers."""
     arrays = local_format(spec, world).arrays(local_shape(spec, world)).values()
-    return sum(a.nbytes for a in arrays if a.resident) * max(1, spec.layers)
+    return sum(a.nbytes for a in arrays if a.resident) * len(spec.stack)
 
 
-def _bounds(leaves: Leaves) -> tuple[int, ...]:
-    return tuple(bound for pair in leaves.ranges for bound in pair)
+def _bounds(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(bound for band in spec.bands for pair in band.ranges for bound in pair)
 
 
 def _resized(spec: TensorSpec, size: int) -> Shape:
-    assert spec.leaves is not None
-    axis = spec.leaves.axis
+    axis = spec.bands[0].axis
     return (*spec.shape[:axis], size, *spec.shape[axis + 1 :])

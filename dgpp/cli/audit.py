@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ def audit(
     from dgpp.checkpoint.inventory import take_inventory
     from dgpp.checkpoint.quantization import resolve_formats, resolve_tree
     from dgpp.checkpoint.reader import Checkpoint
-    from dgpp.checkpoint.traffic import experts_per_token
+    from dgpp.checkpoint.traffic import experts_per_token, lookups_per_token
     from dgpp.cli.opening import bytes_bar
     from dgpp.cli.show import PIPE_WIDTH, summary
     from dgpp.models import family_of
@@ -48,7 +49,7 @@ def audit(
     formats = resolve_formats(checkpoint)
     family = family_of(checkpoint.config)
     config = family.config(checkpoint.config)
-    tree = resolve_tree(family.abstract(config), checkpoint, formats)
+    tree = resolve_tree(family.tree(config), checkpoint, formats)
     inventory = take_inventory(tree, checkpoint)
     console = Console()
     if not console.is_terminal:
@@ -62,8 +63,8 @@ def audit(
         say(line)
     console.print(format_table(inventory), highlight=False)
     tied = family.tied(config)
-    per_token = experts_per_token(checkpoint.config)
-    console.print(world_table(tree, tied, tuple(rows or (1, 8)), per_token), highlight=False)
+    per_token, lookups = experts_per_token(checkpoint.config), lookups_per_token(checkpoint.config)
+    console.print(world_table(tree, tied, tuple(rows or (1, 8)), per_token, lookups), highlight=False)
     for line in _memory():
         say(line)
     if not digests and sums is None:
@@ -89,36 +90,40 @@ def _unused(inventory: Inventory) -> Iterator[str]:
 
 
 def format_table(inventory: Inventory) -> Table:
-    """Modules, weights and stored bytes of every format."""
+    """Modules, weights and stored bytes of every format, with that in which they are held when it is another."""
     from rich.table import Table
+
+    from dgpp.cli.show import stored_and_held
 
     table = Table(title="formats", title_justify="left", title_style="bold", show_edge=False)
     for name in ("format", "modules", "weights", "bytes", "bits/weight"):
         table.add_column(name, justify="left" if name == "format" else "right")
     totals: dict[str, list[int]] = {}
-    seen: set[tuple[str, int | None]] = set()
+    seen: set[tuple[str, tuple[int, ...]]] = set()
     for row in inventory.used:
-        total = totals.setdefault(row.format, [0, 0, 0])
+        total = totals.setdefault(stored_and_held(row), [0, 0, 0])
         total[2] += row.nbytes
-        if (row.path, row.layer) not in seen and row.spec is not None:
-            seen.add((row.path, row.layer))
-            weights = 1
-            for size in row.spec.shape:
-                weights *= size
+        if (row.path, row.places) not in seen and row.spec is not None:
+            seen.add((row.path, row.places))
             total[0] += 1
-            total[1] += weights
+            total[1] += math.prod(row.spec.shape[len(row.expert) :])
     for name, (modules, weights, nbytes) in sorted(totals.items(), key=lambda item: -item[1][2]):
         table.add_row(name, f"{modules:,}", f"{weights:,}", f"{nbytes:,}", f"{8 * nbytes / weights:.3f}")
     return table
 
 
 def world_table(
-    tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], rows: tuple[int, ...], per_token: int | None
+    tree: SpecTree,
+    tied: Mapping[str, tuple[str, TensorSpec]],
+    rows: tuple[int, ...],
+    per_token: int | None,
+    lookups: int,
 ) -> Table:
-    """Bytes of the weights per rank, and those read for each token of decode steps of several sizes."""
+    """Bytes of the weights per rank, and those read for each token of decode steps of several sizes, without drafts."""
     from rich.table import Table
 
     from dgpp.checkpoint.slicing import WORLDS
+    from dgpp.checkpoint.spec import DRAFT
     from dgpp.checkpoint.traffic import rank_memory, weight_traffic
 
     table = Table(title="weights per rank", title_justify="left", title_style="bold", show_edge=False)
@@ -127,10 +132,11 @@ def world_table(
     for count in rows:
         table.add_column(f"read per token, {count} {'row' if count == 1 else 'rows'}", justify="right")
     distinct: list[str] = []
+    step: SpecTree = {key: node for key, node in tree.items() if key != DRAFT}
     for world in WORLDS:
         try:
             cells = [f"{rank_memory(tree, tied, world):,}"]
-            traffic = [weight_traffic(tree, tied, world, count, per_token) for count in rows]
+            traffic = [weight_traffic(step, tied, world, count, per_token, lookups) for count in rows]
         except ValueError as error:
             table.add_row(str(world), f"cannot be sliced: {error}")
             continue

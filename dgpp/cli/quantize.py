@@ -31,7 +31,7 @@ def quantize(
 
     checkpoint = Checkpoint.open(resolve(source))
     family = family_of(checkpoint.config)
-    tree = family.abstract(family.config(checkpoint.config))
+    tree = family.tree(family.config(checkpoint.config))
     print("dgpp: rounding to nearest (RTN), without calibration: a research tool", file=sys.stderr)
     with bytes_bar("quantising") as progress:
         done = write_quantized(checkpoint, tree, format, target, head=head, keep_unfit=keep_unfit, progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated
 
@@ -41,11 +42,16 @@ def serve(
     min_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
     world: Annotated[int, typer.Option(help="Devices of this process to slice the model over: 1, 2 or 4.")] = 1,
     kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
+    digests: Annotated[
+        bool, typer.Option(help="Read all files once more, beside serving, for their SHA-256 in /v1/models/{id}.")
+    ] = True,
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
     from dgpp.serve.decoding import sampling_defaults
     from dgpp.serve.settings import Settings
 
+    logging.basicConfig(format="dgpp: %(message)s")
+    logging.getLogger("dgpp").setLevel(logging.INFO)
     allow_virtual_devices(world)
     try:
         settings = Settings(
@@ -60,6 +66,7 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
+    from dgpp.checkpoint.digests import BackgroundDigests
     from dgpp.engine.core import CoreSettings
     from dgpp.engine.engine import LocalEngine
     from dgpp.serve.server import HttpServer
@@ -83,6 +90,7 @@ def serve(
         eos=text.eos,
         settings=settings,
         sampling_defaults=defaults,
+        digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
     )
     try:
         server = HttpServer(service, settings)

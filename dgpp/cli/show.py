@@ -37,7 +37,7 @@ def show(
     checkpoint = Checkpoint.open(directory)
     family = family_of(checkpoint.config)
     table = resolve_formats(checkpoint)
-    tree = resolve_tree(family.abstract(family.config(checkpoint.config)), checkpoint, table)
+    tree = resolve_tree(family.tree(family.config(checkpoint.config)), checkpoint, table)
     inventory = take_inventory(tree, checkpoint)
     console = Console()
     if not console.is_terminal:
@@ -69,9 +69,9 @@ def tensor_table(inventory: Inventory, directory: Path, family: str, stacked: bo
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    module = row.path if row.layer is None else f"{row.path}[{row.layer}]"
-    leaves = leaf_boundaries(row.spec.leaves, row.spec.axes) if row.spec else ""
-    return module, row.tensor, _shape(row.shape), row.format, f"{row.nbytes:,}", leaves
+    module = row.path + "".join(f"[{place}]" for place in row.places)
+    leaves = leaf_boundaries(row.spec.bands, row.spec.axes) if row.spec else ""
+    return module, row.tensor, _shape(row.shape), stored_and_held(row), f"{row.nbytes:,}", leaves
 
 
 def _stacked_rows(rows: tuple[Row, ...]) -> Iterator[tuple[str, ...]]:
@@ -82,11 +82,16 @@ def _stacked_rows(rows: tuple[Row, ...]) -> Iterator[tuple[str, ...]]:
     for (path, suffix), members in groups.items():
         first = members[0]
         _, _, shape, format, _, leaves = _cells(first)
-        if first.layer is not None and first.spec is not None:
-            name, shape = f"{first.spec.source}.{suffix}", f"{len(members)} × {shape}"
-        else:
-            name = first.tensor
+        name = first.tensor
+        if first.spec is not None and (first.places or len(members) > 1):
+            bare = first.spec.source.endswith(f".{suffix}")
+            name, shape = first.spec.source if bare else f"{first.spec.source}.{suffix}", f"{len(members)} × {shape}"
         yield path, name, shape, format, f"{sum(row.nbytes for row in members):,}", leaves
+
+
+def stored_and_held(row: Row) -> str:
+    """The format of a tensor, and that in which its weight is held when it is encoded anew: "bf16, held as bf12"."""
+    return f"{row.format}, held as {row.spec.resident}" if row.spec and row.spec.resident else row.format
 
 
 def _ignored(row: Row) -> tuple[str, ...]:
@@ -113,14 +118,18 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
-def leaf_boundaries(leaves: Leaves | None, axes: tuple[str, ...]) -> str:
-    """Where the four leaves lie: "mlp 0|40|80|120|160" for a partition, the four ranges where leaves share parts."""
-    if leaves is None:
+def leaf_boundaries(bands: tuple[Leaves, ...], axes: tuple[str, ...]) -> str:
+    """Where the four leaves of each band lie: "mlp 0|40|80|120|160" for a partition, the four ranges where leaves
+    share parts."""
+    if not bands:
         return ""
+    return f"{axes[bands[0].axis]} " + ", ".join(map(_band, bands))
+
+
+def _band(leaves: Leaves) -> str:
     if leaves.partition:
-        ends = [leaves.ranges[0][0], *(stop for _, stop in leaves.ranges)]
-        return f"{axes[leaves.axis]} " + "|".join(map(str, ends))
-    return f"{axes[leaves.axis]} " + " ".join(f"{start}:{stop}" for start, stop in leaves.ranges)
+        return "|".join(map(str, [leaves.ranges[0][0], *(stop for _, stop in leaves.ranges)]))
+    return " ".join(f"{start}:{stop}" for start, stop in leaves.ranges)
 
 
 def summary(inventory: Inventory, shards: int) -> list[str]:

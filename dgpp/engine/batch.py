@@ -13,13 +13,15 @@ from dgpp.layers.rows import Phase, Rows
 @dataclass(frozen=True)
 class Segment:
     """`tokens` at positions `start`, `start + 1`, … of `slot`. `sampled` rows, counted from the segment's first,
-    are those whose logits the step returns."""
+    are those whose logits the step returns. `rope` are the rows' rotary positions (temporal, vertical, horizontal)
+    where they are not the positions in the cache, as behind an image."""
 
     slot: int
     start: int
     tokens: tuple[int, ...]
     phase: Phase
     sampled: tuple[int, ...] = ()
+    rope: tuple[tuple[int, int, int], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,25 @@ def family_for(rows: int, families: Sequence[int]) -> int:
     raise ValueError(f"a step of {rows} rows does not fit the largest row family, {max(families)}")
 
 
-def build(segments: Sequence[Segment], page_table: np.ndarray, family: int, samples: int) -> Batch:
-    """The batch of the segments in their order, padded to `family` rows and `samples` wanted rows."""
+def build(
+    segments: Sequence[Segment],
+    page_table: np.ndarray,
+    family: int,
+    samples: int,
+    replay: np.ndarray | None = None,
+) -> Batch:
+    """The batch of the segments in their order, padded to `family` rows and `samples` wanted rows.
+
+    `replay` int32 [S] is that of `Rows`; nothing is replayed without it. Raises ValueError for segments that do not
+    fit, two of one slot, and rotary positions of another number than tokens.
+    """
+    slots = [segment.slot for segment in segments]
+    if twice := [slot for slot in slots if slots.count(slot) > 1]:
+        raise ValueError(f"slot {twice[0]} has two segments in one step")
+    replay = np.zeros(len(page_table), np.int32) if replay is None else replay
     token = np.full(family, -1, np.int32)
+    rope = np.zeros((family, 3), np.int32)
+    first_row, last_row = np.arange(family, dtype=np.int32), np.arange(family, dtype=np.int32)
     position = np.full(family, -1, np.int32)
     slot = np.full(family, -1, np.int32)
     phase = np.zeros(family, np.int32)
@@ -61,6 +79,10 @@ def build(segments: Sequence[Segment], page_table: np.ndarray, family: int, samp
         part = slice(first, first + count)
         token[part] = segment.tokens
         position[part] = np.arange(segment.start, segment.start + count)
+        if segment.rope is not None and len(segment.rope) != count:
+            raise ValueError(f"{count} tokens have {len(segment.rope)} rotary positions")
+        rope[part] = position[part, None] if segment.rope is None else segment.rope
+        first_row[part], last_row[part] = first, first + count - 1
         slot[part] = segment.slot
         phase[part] = segment.phase
         for row in segment.sampled:
@@ -69,5 +91,17 @@ def build(segments: Sequence[Segment], page_table: np.ndarray, family: int, samp
             sample_rows[len(owners)] = first + row
             owners.append((index, row))
         first += count
-    rows = Rows(token, position, slot, phase, np.int32(first), page_table.copy(), np.int32(0))
+    rows = Rows(
+        token,
+        position,
+        rope,
+        slot,
+        phase,
+        first_row,
+        last_row,
+        np.int32(first),
+        page_table.copy(),
+        replay.astype(np.int32),
+        np.int32(0),
+    )
     return Batch(rows, sample_rows, np.int32(len(owners)), tuple(owners))

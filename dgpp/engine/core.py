@@ -21,11 +21,15 @@ from dgpp.checkpoint.slicing import WORLDS, local_format, local_shape, rank_slic
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.engine.batch import Batch, Segment, build, family_for
 from dgpp.engine.pages import PagePool
+from dgpp.engine.slots import SlotKeeper, SlotState
 from dgpp.formats import Weight
+from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
+from dgpp.layers.rounding import stored_as
 from dgpp.layers.taps import Taps, match_sites
 from dgpp.models import Family
+from dgpp.models.state import Room, StateSpecs, per_slot
 from dgpp.world import Mesh, Single, World
 
 RANKED = PartitionSpec("rank")
@@ -39,13 +43,14 @@ class SettingsError(ValueError):
 @dataclass(frozen=True)
 class CoreSettings:
     """How a core is laid out. Only `page_tokens` is a setting of the numerics: attention moves its running maximum
-    page by page."""
+    page by page. `verify_rows` is the most rows of one verify segment, the pending token and its drafts."""
 
     slots: int = 8
     pool_tokens: int = 8192
     page_tokens: int = 64
     row_families: tuple[int, ...] = (16, 64, 256)
     world: int = 1
+    verify_rows: int = 8
 
     def check(self) -> None:
         """Raises SettingsError naming the setting that is wrong."""
@@ -57,6 +62,8 @@ class CoreSettings:
             raise SettingsError(f"pool_tokens {self.pool_tokens} is less than one page of {self.page_tokens}")
         if max(self.row_families) < self.slots:
             raise SettingsError(f"{self.slots} slots do not fit the largest row family, {max(self.row_families)}")
+        if self.verify_rows < 1:
+            raise SettingsError(f"verify_rows must be at least 1, got {self.verify_rows}")
         if self.world not in WORLDS:
             raise SettingsError(f"world must be one of {WORLDS}, got {self.world}")
 
@@ -101,9 +108,8 @@ class Core:
         self.samples = max(16, s.slots)
         positions = min(self.position_ceiling, pages_per_slot * s.page_tokens)
         constants = family.constants(config, positions, s.world)
-        plane_specs = family.planes(config, s.world)
-        self.plane_bytes_per_token = sum(p.bytes_per_token for p in plane_specs.values())
-        _check_memory(s, self.plane_bytes_per_token * s.world)
+        self.state_specs = _stored(family.state(config, s.world), self.kernels)
+        _check_memory(s, self.state_specs)
         self.world: World
         self._mesh: jax.sharding.Mesh | None = None
         if s.world == 1:
@@ -119,20 +125,22 @@ class Core:
                 **{k: (v, True) for k, v in constants.ranked.items()},
             }
         )
-        shapes = {
-            name: ((plane.layers, pages, s.page_tokens, *plane.shape), plane.dtype)
-            for name, plane in plane_specs.items()
-        }
-        self._planes = self._zero_planes(shapes)
+        room = Room(pages, s.page_tokens, s.slots, s.verify_rows)
+        self._state = self._zero_state(self.state_specs, room)
+        self._keeper = SlotKeeper(per_slot(self.state_specs), s.slots, s.verify_rows)
         self._step = self._compile(frozenset())
         self._captured: dict[frozenset[str], Any] = {}
 
     # --- stepping -----------------------------------------------------------------------------------------------------
 
     def step(self, segments: Sequence[Segment]) -> StepResult:
-        """Runs one batch: writes the rows' state and returns the wanted rows' picks and logits."""
+        """Runs one batch: writes the rows' state and returns the wanted rows' picks and logits.
+
+        Raises ValueError, before anything is computed, for a segment that does not follow on what its slot holds.
+        """
         batch = self._batch(segments, self.samples)
         picks, logits, _ = self._run(self._step, batch)
+        self._keeper.advance(segments)
         return StepResult(np.asarray(picks)[: len(batch.owners)], logits)
 
     def step_all(self, segments: Sequence[Segment], capture: str | Sequence[str] = ()) -> StepResult:
@@ -141,20 +149,18 @@ class Core:
         It is compiled on first use for every row family and set of sites, so a serving engine does not call it.
         Raises KeyError for a pattern that matches no site.
         """
-        names = match_sites(capture, self.family.sites, self.config.layers) if capture else {}
-        sites = frozenset(names.values())
+        names = match_sites(capture, self.family.sites(self.config)) if capture else {}
+        sites = frozenset(site for site, _ in names.values())
         if sites not in self._captured:
             self._captured[sites] = self._compile(sites)
         rows = sum(len(s.tokens) for s in segments)
         batch = self._batch(segments, family_for(rows, self.settings.row_families))
         picks, logits, seen = self._run(self._captured[sites], batch)
-        used = batch.used
-        activations = {}
-        for name, site in names.items():
-            array = seen[site]
-            if site != name:
-                array = array[int(name.split(".")[1])]
-            activations[name] = np.asarray(array[:used])
+        self._keeper.advance(segments)
+        activations = {
+            name: np.asarray((seen[site] if place is None else seen[site][place])[: batch.used])
+            for name, (site, place) in names.items()
+        }
         return StepResult(np.asarray(picks)[: len(batch.owners)], logits, activations)
 
     def warm_up(self) -> None:
@@ -164,39 +170,49 @@ class Core:
             picks, _, _ = self._run(self._step, batch)
             picks.block_until_ready()
 
+    def keep(self, slot: int) -> SlotState:
+        """A copy of what belongs to a slot beside its pages, to be put back with `restore`."""
+        return self._keeper.keep(slot, self._state, self._mesh is not None)
+
+    def restore(self, slot: int, kept: SlotState) -> None:
+        """Takes a slot back to where `kept` was made; of its pages, those up to there must still be as they were."""
+        self._state = self._keeper.restore(slot, kept, self._state, self._mesh is not None)
+
     def _batch(self, segments: Sequence[Segment], samples: int) -> Batch:
         rows = sum(len(s.tokens) for s in segments)
-        return build(segments, self.pool.table, family_for(rows, self.settings.row_families), samples)
+        family = family_for(rows, self.settings.row_families)
+        return build(segments, self.pool.table, family, samples, self._keeper.replays(segments))
 
     def _run(self, step: Any, batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        picks, logits, self._planes, seen = step(
-            self._weights, self._constants, self._planes, batch.rows, batch.sample_rows, batch.sample_used
+        picks, logits, self._state, seen = step(
+            self._weights, self._constants, self._state, batch.rows, batch.sample_rows, batch.sample_used
         )
         return picks, logits, seen
 
     # --- construction -------------------------------------------------------------------------------------------------
 
     def _compile(self, sites: frozenset[str]) -> Any:
-        """The jitted step that also returns the activations of `sites`; the planes are donated."""
+        """The jitted step that also returns the activations of `sites`; the state is donated."""
         family, config, world, kernels = self.family, self.config, self.world, self.kernels
 
-        def step(weights: Any, constants: Any, planes: Any, rows: Any, sample_rows: Any, sample_used: Any) -> Any:
+        def step(weights: Any, constants: Any, state: Any, rows: Any, sample_rows: Any, sample_used: Any) -> Any:
             taps = Taps(sites)
-            hidden, planes = family.forward(config, weights, constants, rows, planes, world, kernels, taps)
-            logits = family.logits(config, weights, hidden[sample_rows], sample_used, world, kernels)
+            with stored_as(kernels.stored):
+                hidden, state = family.forward(config, weights, constants, rows, state, world, kernels, taps)
+                logits = family.logits(config, weights, hidden[sample_rows], sample_used, world, kernels)
             picks = jnp.argmax(logits, axis=-1).astype(jnp.int32)  # the first of equals (the lower id), or a NaN
             picks = jnp.where(jnp.isnan(logits.max(axis=-1)), -1, picks)
-            return picks, logits, planes, taps.seen
+            return picks, logits, state, taps.seen
 
         if self._mesh is None:
             return jax.jit(step, donate_argnums=2)
 
-        def ranked(weights: Any, constants: Any, planes: Any, *rest: Any) -> Any:
+        def ranked(weights: Any, constants: Any, state: Any, *rest: Any) -> Any:
             own = partial(jax.tree.map, lambda spec, x: x[0] if spec == RANKED else x)
             weights, constants = own(self._weight_specs, weights), own(self._constant_specs, constants)
-            planes = {name: plane[0] for name, plane in planes.items()}
-            picks, logits, planes, seen = step(weights, constants, planes, *rest)
-            return (picks, logits), {name: plane[None] for name, plane in planes.items()}, jax.tree.map(_first, seen)
+            state = {name: x[0] for name, x in state.items()}
+            picks, logits, state, seen = step(weights, constants, state, *rest)
+            return (picks, logits), {name: x[None] for name, x in state.items()}, jax.tree.map(_first, seen)
 
         def _first(x: jax.Array) -> jax.Array:
             return x[None]
@@ -210,9 +226,9 @@ class Core:
         )
 
         def flat(*args: Any) -> Any:
-            (picks, logits), planes, seen = mapped(*args)
+            (picks, logits), state, seen = mapped(*args)
             # Every rank captures its own part; a notebook looks at rank 0's.
-            return picks, logits, planes, {site: x[0] for site, x in seen.items()}
+            return picks, logits, state, {site: x[0] for site, x in seen.items()}
 
         return jax.jit(flat, donate_argnums=2)
 
@@ -228,23 +244,32 @@ class Core:
             place = lambda pair: jax.device_put(pair[0], NamedSharding(mesh, RANKED if pair[1] else REPLICATED))  # noqa: E731
         return jax.tree.map(place, arrays, is_leaf=is_pair), specs
 
-    def _zero_planes(self, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> dict[str, jax.Array]:
+    def _zero_state(self, specs: StateSpecs, room: Room) -> dict[str, jax.Array]:
         if self._mesh is None:
-            return {name: jnp.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+            return {name: jnp.zeros(spec.allocation(room), spec.dtype) for name, spec in specs.items()}
         sharding = NamedSharding(self._mesh, RANKED)
         return {
-            name: jnp.zeros((self.settings.world, *shape), dtype, device=sharding)
-            for name, (shape, dtype) in shapes.items()
+            name: jnp.zeros((self.settings.world, *spec.allocation(room)), spec.dtype, device=sharding)
+            for name, spec in specs.items()
         }
 
 
-def _check_memory(settings: CoreSettings, bytes_per_token: int) -> None:
+def _stored(specs: StateSpecs, kernels: Kernels) -> StateSpecs:
+    """The specs with bfloat16 as the kernels store it."""
+    stored = np.dtype(kernels.stored)
+    return {name: replace(spec, dtype=stored) if spec.dtype == BFLOAT16 else spec for name, spec in specs.items()}
+
+
+def _check_memory(settings: CoreSettings, specs: StateSpecs) -> None:
     available = available_memory()
-    needed = settings.pool_tokens * bytes_per_token
+    slots = settings.slots * settings.world * sum(spec.bytes_per_slot(settings.verify_rows) for spec in specs.values())
+    per_token = settings.world * sum(spec.bytes_per_token for spec in specs.values())
+    needed = slots + settings.pool_tokens * per_token
     if available is not None and needed > available:
+        fitting = max(0, available - slots) // max(1, per_token)
         raise SettingsError(
-            f"a pool of {settings.pool_tokens} tokens needs {needed / 2**30:.2f} GiB and {available / 2**30:.2f} GiB "
-            f"are available; at most {available // bytes_per_token} tokens would fit"
+            f"a pool of {settings.pool_tokens} tokens and {settings.slots} slots need {needed / 2**30:.2f} GiB and "
+            f"{available / 2**30:.2f} GiB are available; at most {fitting} tokens would fit"
         )
 
 
@@ -299,5 +324,5 @@ def _rank_weights(
         place = out
         for key in parents:
             place = place.setdefault(key, {})
-        place[leaf] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.first)
+        place[leaf] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.numbers)
     return out

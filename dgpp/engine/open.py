@@ -38,8 +38,10 @@ def open_model(
     settings: CoreSettings | None = None,
     kernels: Kernels | None = None,
     progress: Progress | None = None,
+    draft: bool = False,
 ) -> Opened:
-    """The model of a directory or a hub id, or with no argument the embedded one, loaded and placed.
+    """The model of a directory or a hub id, or with no argument the embedded one, loaded and placed; with `draft`,
+    also its own prediction layer.
 
     Raises CheckpointError for a checkpoint that cannot be read, or is quantised in a way that is not supported, and
     ConfigError (a ValueError) for one whose config.json names something we cannot run; both before weights are read.
@@ -49,7 +51,7 @@ def open_model(
     family = family_of(checkpoint.config)
     config = family.config(checkpoint.config)
     check_drafts(checkpoint)
-    tree = resolve_tree(family.abstract(config), checkpoint, table)
+    tree = resolve_tree(family.tree(config, draft), checkpoint, table)
     check_world(tree, family.tied(config), (settings or CoreSettings()).world)
     weights = load_weights(tree, checkpoint, progress)
     core = Core(family, config, weights, settings, kernels, tree)

@@ -49,7 +49,10 @@ class Session:
         return np.concatenate(parts)
 
     def rewind(self, length: int) -> None:
-        """Forgets all tokens from `length` on: what is written past the length is invisible."""
+        """Forgets all tokens from `length` on: what is written past the length is invisible.
+
+        A model with recurrent layers can only go back within its last verify segment, or to 0; the next step says so.
+        """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot rewind {self.length} tokens to {length}")
         self.length = length

@@ -86,3 +86,13 @@ def at(array: Array, lead: Sequence[Array]) -> Array:
     if array.ndim == len(lead):
         return block(array[..., None], lead, 0, 0, 1)[0]
     return block(array, lead, 0, 0, array.shape[len(lead)])
+
+
+def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of one rank and dtype as one with an axis in front, as large as the largest: zeros fill up the others."""
+    shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
+    out = np.zeros((len(arrays), *shape), arrays[0].dtype)
+    for place, array in enumerate(arrays):
+        part = out[place, ...]
+        part[tuple(map(slice, array.shape))] = array
+    return out

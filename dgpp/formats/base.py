@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from dgpp.formats.arrays import Array
+from dgpp.formats.arrays import Array, library, lookup
 
 Shape = tuple[int, ...]
 
@@ -152,8 +152,8 @@ class Format(Protocol):
     def pad(self, arrays: Arrays, shape: Shape, axis: int, size: int) -> dict[str, np.ndarray]:
         """The packed arrays of the values followed by exact zeros, up to `size` along `axis`."""
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
-        """The packed arrays of several weights of one logical `shape`, one after the other along `axis`.
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
+        """The packed arrays of several weights, of a logical shape each, one after the other along `axis`.
 
         Raises ValueError when the parts differ in something that the format stores once.
         """
@@ -193,14 +193,21 @@ class Weight:
     """A weight in its packed form.
 
     `shape` is the logical shape of one layer, e.g. (N, K) or (E, N, K). The packed arrays carry a leading layer axis
-    in front of it when the layers of a model are stacked; `first` is the number of the layer that is first in it.
+    in front of it when layers of a model are stacked; `numbers` are the numbers of these layers, ascending. Without
+    any, layers go by their place.
     """
 
     arrays: dict[str, Any]
     format: str = field(metadata={"static": True})
     shape: Shape = field(metadata={"static": True})
-    first: int = field(default=0, metadata={"static": True})
+    numbers: tuple[int, ...] = field(default=(), metadata={"static": True})
 
     def place(self, layer: Array) -> Array:
-        """The index of layer number `layer`, which may be traced, in the stack."""
-        return layer - self.first if self.first else layer
+        """The index of layer number `layer`, which may be traced, in the stack; any index for one that is not in it."""
+        if not self.numbers:
+            return layer
+        first, last = self.numbers[0], self.numbers[-1]
+        if last - first + 1 == len(self.numbers):
+            return layer - first if first else layer
+        places = np.searchsorted(self.numbers, np.arange(first, last + 1)).astype(np.int32)
+        return lookup(places, library(layer).asarray(layer) - first)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgpp.formats.arrays import Array, at, bitcast, block, library
+from dgpp.formats.arrays import Array, at, bitcast, block, library, stacked
 from dgpp.formats.base import ANY, Along, Arrays, PackedArray, Shape
 from dgpp.formats.bf16 import BF16
 from dgpp.formats.matrix import MatrixFormat
@@ -72,12 +72,22 @@ class BF12(MatrixFormat):
         """The bf16 values: exact."""
         return self.matrix_decode(arrays, n, k).astype(np.float64)
 
-    def matrix_encode(self, values: np.ndarray) -> dict[str, np.ndarray]:
+    def encode(self, values: np.ndarray) -> dict[str, np.ndarray]:
         """The values rounded to bf16, then coded without loss, whatever they are."""
+        return self.from_bf16(np.asarray(values, np.float32).astype(BFLOAT16))
+
+    def matrix_encode(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """The same for one matrix."""
         return self.from_bf16(values.astype(BFLOAT16))
 
     def from_bf16(self, values: np.ndarray) -> dict[str, np.ndarray]:
-        """The arrays of bfloat16 values [N, K], which decode to the same bits."""
+        """The arrays of bfloat16 values [..., N, K], which decode to the same bits.
+
+        In a stack all lists of escapes and of raw rows are as long as the longest; no row refers to what is appended.
+        """
+        if values.ndim > 2:
+            parts = [self.from_bf16(part) for part in values]
+            return {name: stacked([part[name] for part in parts]) for name in parts[0]}
         n, k = values.shape
         self.fields(n, k)
         bits = np.ascontiguousarray(values).view(np.uint16)
@@ -110,10 +120,10 @@ class BF12(MatrixFormat):
         """The bf16 values padded and encoded anew."""
         return self.from_bf16(BF16().pad(self._plain(arrays, shape), shape, axis, size)["values"])
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
         """The bf16 values joined and encoded anew."""
-        plain = [self._plain(part, shape) for part in parts]
-        return self.from_bf16(BF16().concatenate(plain, shape, axis)["values"])
+        plain = [self._plain(*part) for part in zip(parts, shapes, strict=True)]
+        return self.from_bf16(BF16().concatenate(plain, shapes, axis)["values"])
 
     def unit(self, axis: int) -> int:
         """Rows one by one, columns in super-blocks."""
@@ -141,7 +151,7 @@ class BF12(MatrixFormat):
         if block["raw"].shape[0]:
             index = lib.minimum((word[:-1] & 0x7FFFFFFF).astype(np.int32), block["raw"].shape[0] - 1)
             whole = bitcast(block["raw"][index], np.uint16).astype(np.int32)
-            bits = lib.where((word[:-1] >= RAW)[:, None], whole, bits)
+            bits = lib.where((word[:-1] >= np.uint32(RAW))[:, None], whole, bits)
         assert bits.shape == (count, k)
         return bitcast(bits.astype(np.uint32) << 16, np.float32)
 
@@ -164,9 +174,7 @@ class BF12(MatrixFormat):
         return bits.at[row, lib.where(inside, column, k)].set(value, mode="drop")
 
     def _plain(self, arrays: Arrays, shape: Shape) -> dict[str, np.ndarray]:
-        if len(shape) != 2 or arrays["packed"].ndim != 2:
-            raise ValueError(f"{self.name}: a stack is cut matrix by matrix")
-        return {"values": self.matrix_decode(arrays, *shape).astype(BFLOAT16)}
+        return {"values": self.decode(arrays, shape).astype(BFLOAT16)}
 
 
 def _window_start(exponent: np.ndarray) -> np.ndarray:

@@ -106,9 +106,11 @@ class CSFCoded(MatrixFormat):
         self.arrays((*shape[:axis], size, *shape[axis + 1 :]))
         return self._coded(self._inner.pad(self.load(arrays, shape), shape, axis, size))
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
         """Expanded, joined and coded again."""
-        return self._coded(self._inner.concatenate([self.load(part, shape) for part in parts], shape, axis))
+        return self._coded(
+            self._inner.concatenate([self.load(*part) for part in zip(parts, shapes, strict=True)], shapes, axis)
+        )
 
     def unit(self, axis: int) -> int:
         """Slabs of rows; columns whose offsets fill whole bytes."""

@@ -85,10 +85,10 @@ class Dense(MatrixFormat):
         widths[values.ndim - len(shape) + axis] = (0, size - shape[axis])
         return {"values": np.pad(values, widths)}
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
         """The values of the parts, one after the other along `axis`."""
         arrays = [part["values"] for part in parts]
-        return {"values": np.concatenate(arrays, axis=arrays[0].ndim - len(shape) + axis)}
+        return {"values": np.concatenate(arrays, axis=arrays[0].ndim - len(shapes[0]) + axis)}
 
     def operand(self, block: Arrays, shape: Shape) -> Array:
         """The values as float32."""

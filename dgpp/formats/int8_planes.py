@@ -100,10 +100,10 @@ class Int8Planes(MatrixFormat):
             "scale": np.pad(arrays["scale"], [*lead, (0, extra // GROUP)]),
         }
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
         """Rows one after the other; columns within every plane."""
-        if axis < len(shape) - 1:
-            return super().concatenate(parts, shape, axis)
+        if axis < len(shapes[0]) - 1:
+            return super().concatenate(parts, shapes, axis)
         planes = zip(*([plane for plane, _ in _split(part["planes"])] for part in parts), strict=True)
         return {
             "planes": np.concatenate([np.concatenate(same, -1) for same in planes], -1),

@@ -136,10 +136,10 @@ class MatrixFormat(ABC):
             out[name] = np.pad(array, widths, constant_values=fill) if any(map(any, widths)) else array
         return out
 
-    def concatenate(self, parts: Sequence[Arrays], shape: Shape, axis: int) -> dict[str, np.ndarray]:
-        """The packed arrays of the parts, one after the other along `axis`."""
-        if len(parts) > 1:
-            self._check_cuts((*shape[:axis], 0, *shape[axis + 1 :]), axis, (shape[axis],))
+    def concatenate(self, parts: Sequence[Arrays], shapes: Sequence[Shape], axis: int) -> dict[str, np.ndarray]:
+        """The packed arrays of the parts, one after the other along `axis`; all but the last fill their blocks."""
+        shape = shapes[0]
+        self._check_cuts((*shape[:axis], 0, *shape[axis + 1 :]), axis, [part[axis] for part in shapes[:-1]])
         out = {}
         for name, packed, first in self._resident(parts[0], shape):
             place = _place(packed, shape, axis)

@@ -18,6 +18,7 @@ from dgpp.formats.fp8_chunked import FP8Chunked
 from dgpp.formats.fp8_tensor import FP8Tensor
 from dgpp.formats.gptq import GPTQ
 from dgpp.formats.int8_planes import Int8Planes
+from dgpp.formats.integers import Integers
 from dgpp.formats.mixed346 import Mixed346
 from dgpp.formats.mxfp4 import MXFP4, NAMES
 from dgpp.formats.mxfp8 import MXFP8
@@ -29,6 +30,7 @@ _ALL: tuple[Format, ...] = (
     BF16(),
     BF16(bare=True),
     *(Dense(tag, bare) for tag in ("F16", "F32") for bare in (False, True)),
+    Integers(),
     BF12(),
     FP8Block(),
     FP8Block(scale="BF16"),

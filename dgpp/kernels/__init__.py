@@ -2,22 +2,27 @@
 
 "reference" is plain JAX and runs everywhere. "cpu" is native code, generated at first use for this machine: Linux or
 macOS, on x86-64 with AVX2 and FMA or on aarch64. They give the same bits; the choice is a name, never a timing.
+"float32" is for comparisons: no rounding to bfloat16, no promised order. "triton" runs on a CUDA device, with an order of
+its own per architecture; ops without a Triton kernel run as the reference does.
 
-The native linear reads BF16. Weights of the other formats, and experts of every format, run as the reference does under
-either name, which decodes them block by block inside the product: right, and slow.
+The native linear reads BF16. Weights of the other formats, experts of every format, and the ops that have no native
+kernel run as the reference does under either name, which decodes weights block by block inside the product: right, and
+slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """One implementation of every op; the packages `linear`, `experts` and `attention` say what each op means."""
+    """One implementation of every op; the packages of this folder say what each op means."""
 
     name: str
     linear: Callable[..., jax.Array]
@@ -25,25 +30,72 @@ class Kernels:
     grouped_linear: Callable[..., jax.Array]
     grouped_linear_leaves: Callable[..., jax.Array]
     attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    gated_delta: Callable[..., Any]
+    index_scores: Callable[..., jax.Array]
+    select_blocks: Callable[..., jax.Array]
+    sparse_attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    gather_rows: Callable[..., jax.Array]
+    stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
 
 
 def _reference() -> Kernels:
     from dgpp.kernels.attention.reference import attention
     from dgpp.kernels.experts.reference import grouped_linear, grouped_linear_leaves
+    from dgpp.kernels.gather.reference import gather_rows
     from dgpp.kernels.linear.reference import linear, linear_leaves
+    from dgpp.kernels.recurrence.reference import gated_delta
+    from dgpp.kernels.sparse_attention.reference import index_scores, select_blocks, sparse_attention
 
-    return Kernels("reference", linear, linear_leaves, grouped_linear, grouped_linear_leaves, attention)
+    return Kernels(
+        "reference",
+        linear,
+        linear_leaves,
+        grouped_linear,
+        grouped_linear_leaves,
+        attention,
+        gated_delta,
+        index_scores,
+        select_blocks,
+        sparse_attention,
+        gather_rows,
+    )
 
 
 def _cpu() -> Kernels:
     from dgpp.kernels.attention.cpu import attention
-    from dgpp.kernels.experts.reference import grouped_linear, grouped_linear_leaves
     from dgpp.kernels.linear.cpu import linear, linear_leaves
 
-    return Kernels("cpu", linear, linear_leaves, grouped_linear, grouped_linear_leaves, attention)
+    return replace(_reference(), name="cpu", linear=linear, linear_leaves=linear_leaves, attention=attention)
 
 
-KINDS: dict[str, Callable[[], Kernels]] = {"reference": _reference, "cpu": _cpu}
+def _float32() -> Kernels:
+    from dgpp.kernels import float32
+
+    return replace(
+        _reference(),
+        name="float32",
+        linear=float32.linear,
+        linear_leaves=float32.linear_leaves,
+        grouped_linear=float32.grouped_linear,
+        grouped_linear_leaves=float32.grouped_linear_leaves,
+        attention=float32.attention,
+        sparse_attention=float32.sparse_attention,
+        stored=jnp.float32,
+    )
+
+
+def _triton() -> Kernels:
+    from dgpp.kernels.linear.triton import linear, linear_leaves
+
+    return replace(_reference(), name="triton", linear=linear, linear_leaves=linear_leaves)
+
+
+KINDS: dict[str, Callable[[], Kernels]] = {
+    "reference": _reference,
+    "cpu": _cpu,
+    "float32": _float32,
+    "triton": _triton,
+}
 
 
 def select(name: str) -> Kernels:

@@ -20,10 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.engine.batch import Segment, build
+from dgpp.layers.embed import embed
 from dgpp.layers.rows import Phase, Rows
 from dgpp.layers.taps import Taps
 from dgpp.models import llama
 from dgpp.models.runs import weights_of_layer
+from dgpp.models.state import Room
 from dgpp.world import Single
 
 if TYPE_CHECKING:
@@ -36,10 +38,10 @@ MODULES = {"llama": llama}
 
 @dataclass
 class HandRows:
-    """A batch of one sequence from position 0, and an empty K/V cache of its size. `planes` moves with every use."""
+    """A batch of one sequence from position 0, and an empty cache of its size. `state` moves with every use."""
 
     rows: Rows
-    planes: dict[str, jax.Array]
+    state: dict[str, jax.Array]
 
 
 class Blocks:
@@ -56,7 +58,6 @@ class Blocks:
         self.kv_index = jnp.asarray(constants.ranked["kv_index"][0])
         module = MODULES[model.family.name]
         last: dict[str, Any] = {"world": Single(), "kernels": model.core.kernels, "taps": Taps()}
-        self.embed = module.embed
         self.attention = jax.jit(partial(module.attention_block, model.config, **last))
         self.mlp = jax.jit(partial(module.mlp_block, model.config, **last))
 
@@ -76,9 +77,10 @@ class Layer:
         pages = -(-len(tokens) // page)
         table = np.arange(pages, dtype=np.int32)[None]
         rows = build([Segment(0, 0, tokens, Phase.PREFILL)], table, len(tokens), 1).rows
-        specs = self.model.family.planes(self.model.config, 1)
-        planes = {name: jnp.zeros((spec.layers, pages, page, *spec.shape), spec.dtype) for name, spec in specs.items()}
-        return HandRows(jax.tree.map(jnp.asarray, rows), planes)
+        room = Room(pages, page, slots=1, verify_rows=1)
+        specs = self.model.core.state_specs
+        state = {name: jnp.zeros(spec.allocation(room), spec.dtype) for name, spec in specs.items()}
+        return HandRows(jax.tree.map(jnp.asarray, rows), state)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -87,15 +89,15 @@ class Layer:
 
     def embed(self, rows: HandRows) -> jax.Array:
         """What enters layer 0: the embeddings of the rows' tokens, bfloat16 [T, D]."""
-        return self.blocks.embed(self.model.placed, rows.rows.token)
+        return embed(self.model.placed["embed"], rows.rows.token)
 
     def attention(self, h: Any, rows: HandRows) -> jax.Array:
-        """h + attention(norm(h)), bfloat16 [T, D]; the rows' keys and values are written to `rows.planes`."""
+        """h + attention(norm(h)), bfloat16 [T, D]; the rows' keys and values are written to `rows.state`."""
         blocks, position = self.blocks, np.asarray(rows.rows.position)
         rope = (blocks.cos[position], blocks.sin[position])
         out: jax.Array
-        out, rows.planes = blocks.attention(
-            self.weights, jnp.int32(self.index), jnp.asarray(h), rope, blocks.kv_index, rows.rows, rows.planes
+        out, rows.state = blocks.attention(
+            self.weights, jnp.int32(self.index), jnp.asarray(h), rope, blocks.kv_index, rows.rows, rows.state
         )
         return out
 

@@ -138,10 +138,10 @@ class Model:
     def forward(self, prompt: Prompt, capture: str | Sequence[str] | None = None, cuts: Sequence[int] = ()) -> Forward:
         """The logits after every token of `prompt`, and the activations whose names match `capture`.
 
-        `capture` is a name like "layers.3.attn.q", or several, with the wildcards of a shell; `m.family.sites` lists
-        them. `cuts` are positions at which the prompt is fed in separate pieces, which changes no bit. In a world of
-        several ranks, activations are rank 0's part. Raises KeyError for a name that matches nothing, ValueError for
-        a cut outside the prompt, OutOfPages for a prompt longer than a slot.
+        `capture` is a name like "layers.3.attn.q", or several, with the wildcards of a shell;
+        `m.family.sites(m.config)` lists them. `cuts` are positions at which the prompt is fed in separate pieces,
+        which changes no bit. In a world of several ranks, activations are rank 0's part. Raises KeyError for a name
+        that matches nothing, ValueError for a cut outside the prompt, OutOfPages for a prompt longer than a slot.
         """
         ids = self.ids(prompt)
         if any(not 0 < cut < len(ids) for cut in cuts):
@@ -266,18 +266,20 @@ def load(
     page_tokens: int = CoreSettings.page_tokens,
     row_families: Sequence[int] = CoreSettings.row_families,
     world: int = 1,
+    verify_rows: int = CoreSettings.verify_rows,
     kernels: str | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """The model of a directory or a hub id, or with no argument the embedded one, ready to run.
 
     `slots` and `pool_tokens` bound how many sequences, and tokens in all, can be held at once; `page_tokens` is a
-    setting of the numerics (a server's default is the same). `world` is 1, or 2 or 4 on as many devices. `kernels` is a
-    name, None for the default; all give the same bits. `progress(read, total)` hears of every tensor that is read.
+    setting of the numerics (a server's default is the same). `world` is 1, or 2 or 4 on as many devices; `verify_rows`
+    is the most rows of one verify segment. `kernels` is a name, None for the default; those that serve give the same
+    bits. `progress(read, total)` hears of every tensor that is read.
 
     Raises CheckpointError for a checkpoint that cannot be read, ValueError for settings that contradict each other.
     """
-    settings = CoreSettings(slots, pool_tokens, page_tokens, tuple(row_families), world)
+    settings = CoreSettings(slots, pool_tokens, page_tokens, tuple(row_families), world, verify_rows)
     return Model.of(open_model(model, settings, select(kernels) if kernels else None, progress))
 
 

@@ -42,9 +42,9 @@ def _rows(model: Model) -> Iterator[tuple[str, ...]]:
     specs = dict(flatten(model.tree))
     for keys, weight in _weights(model.weights):
         spec = specs[".".join(keys)]
-        stacked = f"{len(_first(weight))} layers × " if spec.layers else ""
+        stacked = f"{spec.layers} layers × " if spec.layers else ""
         named = " × ".join(f"{size} {axis}" for size, axis in zip(spec.shape, spec.axes, strict=True))
-        leaves = _leaves(spec.leaves, spec.axes)
+        leaves = _leaves(spec.bands, spec.axes)
         yield ".".join(keys), spec.source, stacked + named, weight.format, f"{_nbytes(weight):,}", leaves
 
 
@@ -65,11 +65,8 @@ def _nbytes(weight: Weight) -> int:
     return sum(array.nbytes for array in weight.arrays.values())
 
 
-def _first(weight: Weight) -> Any:
-    return next(iter(weight.arrays.values()))
-
-
-def _leaves(leaves: Leaves | None, axes: tuple[str, ...]) -> str:
-    if leaves is None:
+def _leaves(bands: tuple[Leaves, ...], axes: tuple[str, ...]) -> str:
+    if not bands:
         return ""
-    return f"{axes[leaves.axis]} " + " ".join(f"{start}:{stop}" for start, stop in leaves.ranges)
+    ranges = (" ".join(f"{start}:{stop}" for start, stop in band.ranges) for band in bands)
+    return f"{axes[bands[0].axis]} " + ", ".join(ranges)

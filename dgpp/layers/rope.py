@@ -1,15 +1,17 @@
 """Rotary position embedding in the half-split layout of Hugging Face checkpoints.
 
-Pair i of a head is (x[i], x[i + Dh/2]); it is turned by the angle position * inv_freq[i]. The table of cosines and
-sines is made once in float64 and rounded to float32, so it is the same on every machine.
-Source of the scaled forms: `modeling_rope_utils.py` of transformers 5.24.
+Pair i of a head is (x[i], x[i + Dr/2]); it is turned by the angle position * inv_freq[i], where Dr is the rotary part
+of the head and the rest passes through. The table of cosines and sines is made once on the host, so it is the same on
+every machine. Sources: `modeling_rope_utils.py` of transformers 5.24 for the scaled forms,
+`Qwen3_5TextRotaryEmbedding` for interleaved positions in three axes, and vLLM's mRoPE for the YaRN ramp over four times
+the context.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,6 +20,16 @@ import numpy as np
 
 from dgpp.kernels.rounding import rounded
 from dgpp.layers.rounding import to_bf16
+
+SCALING_KEYS = (
+    "factor",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "attn_factor",
+    "mrope_cache_factor",
+)
+"""The fields of the engine option `rope_scaling`."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,14 @@ class Rope:
     beta_fast: float = 32.0  # yarn
     beta_slow: float = 1.0  # yarn
     attention_factor: float = 1.0  # yarn: both the cosine and the sine are multiplied by it
+    partial: int = 0  # elements of a head that are turned; 0: all
+    mrope_section: tuple[int, ...] = ()  # frequencies of the axes t, h and w, interleaved; empty: one position axis
+    mrope_cache_factor: float = 1.0  # yarn: what the original context is multiplied by before the ramp is laid
+
+    @property
+    def rotary_dim(self) -> int:
+        """Dr, the elements of a head that are turned."""
+        return self.partial or self.head_dim
 
     @staticmethod
     def from_config(raw: Mapping[str, Any], head_dim: int, positions: int) -> Rope:
@@ -46,8 +66,14 @@ class Rope:
         theta = scaling.get("rope_theta", raw.get("rope_theta", 10000.0))
         kind = scaling.get("rope_type", scaling.get("type", "default"))
         where = "config.json: " + ("rope_parameters" if new else "rope_scaling")
+        plain = Rope(head_dim, _number(where, "rope_theta", theta))
+        part = scaling.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
+        if part is not None:
+            plain = replace(plain, partial=_rotary_dim(where, part, head_dim))
+        if scaling.get("mrope_section"):
+            plain = replace(plain, mrope_section=_mrope_section(where, scaling, plain.rotary_dim // 2))
         if kind == "default":
-            return Rope(head_dim, _number(where, "rope_theta", theta))
+            return plain
         if kind not in ("linear", "llama3", "yarn"):
             raise ValueError(f"{where}.rope_type {kind!r} is not supported; supported: default, linear, llama3, yarn")
         factor = _number(where, "factor", scaling.get("factor"))
@@ -56,62 +82,161 @@ class Rope:
                 where, "original_max_position_embeddings", scaling.get("original_max_position_embeddings", positions)
             )
         )
-        optional = {
+        optional: dict[str, Any] = {
             key: _number(where, key, scaling[key])
             for key in ("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor")
             if scaling.get(key) is not None
         }
         if kind == "yarn":
             optional.setdefault("attention_factor", 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0)
-        return Rope(head_dim, _number(where, "rope_theta", theta), kind, factor, original, **optional)
+        return replace(plain, kind=kind, factor=factor, original_positions=original, **optional)
+
+    def scaled(self, options: Mapping[str, Any]) -> Rope:
+        """These settings with the engine option `rope_scaling`, a YaRN ramp that a checkpoint does not bring itself.
+
+        Raises ValueError naming the field, also when the checkpoint already has a scaling.
+        """
+        where = "engine.rope_scaling"
+        if self.kind != "default":
+            raise ValueError(
+                f"{where}: the checkpoint already scales its positions ({self.kind}); leave the option out"
+            )
+        for key in options:
+            if key not in SCALING_KEYS:
+                raise ValueError(f"{where}.{key} is not known; known are: {', '.join(SCALING_KEYS)}")
+        given = {key: _number(where, key, value) for key, value in options.items()}
+        for key in ("factor", "original_max_position_embeddings"):
+            if key not in given:
+                raise ValueError(f"{where}.{key} is missing")
+        factor = given["factor"]
+        if factor <= 1:
+            raise ValueError(f"{where}.factor must be above 1, got {factor}")
+        return replace(
+            self,
+            kind="yarn",
+            factor=factor,
+            original_positions=int(given["original_max_position_embeddings"]),
+            beta_fast=given.get("beta_fast", 32.0),
+            beta_slow=given.get("beta_slow", 1.0),
+            attention_factor=(0.1 * math.log(factor) + 1.0) * given.get("attn_factor", 1.0),
+            mrope_cache_factor=given.get("mrope_cache_factor", 4.0),
+        )
 
     def inv_freq(self) -> np.ndarray:
-        """Angle per position of each pair: float64 [Dh/2]."""
-        dims = np.arange(0, self.head_dim, 2, dtype=np.float64)
-        plain = self.theta ** (-dims / self.head_dim)
+        """Angle per position of each pair: float64 [Dr/2]; float32 for a rope in three axes."""
+        dim = self.rotary_dim
+        dims = np.arange(0, dim, 2, dtype=np.float64)
+        plain: np.ndarray = self.theta ** (-dims / dim)
+        if self.mrope_section:  # as published: theta^e in float32, and its reciprocal
+            power = (np.float64(self.theta) ** (dims / dim).astype(np.float32)).astype(np.float32)
+            plain = np.float32(1) / power
         if self.kind == "default":
             return plain
         if self.kind == "linear":
-            return plain / self.factor
+            return plain / self._like(plain, self.factor)
         if self.kind == "llama3":
             wavelength = 2 * np.pi / plain
             ramp = (self.original_positions / wavelength - self.low_freq_factor) / (
                 self.high_freq_factor - self.low_freq_factor
             )
             ramp = np.clip(ramp, 0.0, 1.0)
-            return (1 - ramp) * plain / self.factor + ramp * plain
+            return ((1 - ramp) * plain / self.factor + ramp * plain).astype(plain.dtype)
+        low, high = self.yarn_band()
+        ramp = np.clip((np.arange(dim // 2) - low) / max(high - low, 0.001), 0.0, 1.0).astype(plain.dtype)
+        return plain / self._like(plain, self.factor) * ramp + plain * (1 - ramp)
+
+    def yarn_band(self) -> tuple[int, int]:
+        """The pairs between which YaRN goes over from unscaled to scaled angles."""
+        dim, context = self.rotary_dim, self.original_positions * self.mrope_cache_factor
 
         def pair_of(turns: float) -> float:  # the pair that makes `turns` full turns within the original context
-            return (
-                self.head_dim * math.log(self.original_positions / (turns * 2 * math.pi)) / (2 * math.log(self.theta))
-            )
+            return dim * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.theta))
 
-        low = max(math.floor(pair_of(self.beta_fast)), 0)
-        high = min(math.ceil(pair_of(self.beta_slow)), self.head_dim - 1)
-        ramp = np.clip((np.arange(self.head_dim // 2) - low) / max(high - low, 0.001), 0.0, 1.0)
-        return plain / self.factor * ramp + plain * (1 - ramp)
+        return max(math.floor(pair_of(self.beta_fast)), 0), min(math.ceil(pair_of(self.beta_slow)), dim - 1)
 
     def table(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines, float32 [positions, Dh/2] each."""
-        angle = np.arange(positions, dtype=np.float64)[:, None] * self.inv_freq()[None]
+        """Cosines and sines, float32 [positions, Dr/2] each.
+
+        A rope in three axes has its angles rounded to float32, as published; else they are float64.
+        """
+        inv_freq = self.inv_freq()
+        angle = (np.arange(positions, dtype=inv_freq.dtype)[:, None] * inv_freq[None]).astype(np.float64)
         return (
             (np.cos(angle) * self.attention_factor).astype(np.float32),
             (np.sin(angle) * self.attention_factor).astype(np.float32),
         )
 
+    def axis_of_frequency(self) -> np.ndarray:
+        """int32 [Dr/2]: the position axis (0 t, 1 h, 2 w) of each frequency, interleaved t h w t h w ... t t."""
+        axis = np.zeros(self.rotary_dim // 2, np.int32)
+        for i, size in enumerate(self.mrope_section[1:], 1):
+            axis[i : 3 * size : 3] = i
+        return axis
+
+    def angles(self, cos: jax.Array, sin: jax.Array, rope: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The rows' cosines and sines, float32 [R, Dr/2], from the table's and positions int32 [R, 3]."""
+        axis = self.axis_of_frequency()
+        position = jnp.maximum(rope, 0)[:, axis]
+        frequency = np.arange(len(axis))
+        return cos[position, frequency], sin[position, frequency]
+
+    @staticmethod
+    def _like(plain: np.ndarray, value: float) -> Any:
+        return plain.dtype.type(value)
+
 
 def apply_rope(x: jax.Array, cos: jax.Array, sin: jax.Array, zero: jax.Array) -> jax.Array:
     """`x` [R, H, Dh] turned by the rows' angles, bf16: float32 products and sums, one rounding.
 
-    `cos` and `sin` are float32 [R, Dh/2]; `zero` keeps the compiler from fusing a product into the sum.
+    `cos` and `sin` are float32 [R, Dr/2]; elements from Dr on pass through. `zero` keeps the compiler from fusing a
+    product into the sum.
     """
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    first, second, rest = _halves(x, cos)
     cos, sin = cos[:, None], sin[:, None]
     turned = (
         rounded(first * cos, zero) - rounded(second * sin, zero),
         rounded(second * cos, zero) + rounded(first * sin, zero),
     )
-    return to_bf16(jnp.concatenate(turned, axis=-1))
+    return to_bf16(jnp.concatenate((*turned, rest), axis=-1))
+
+
+def apply_mrope(x: jax.Array, cos: jax.Array, sin: jax.Array, zero: jax.Array) -> jax.Array:
+    """`x` [R, H, Dh] turned by the rows' angles, bf16, with the three roundings of the Qwen families.
+
+    Cosine and sine are rounded to bf16; then bf16(bf16(x * cos) + bf16(rot(x) * sin)), where rot swaps the halves and
+    negates the first. `cos` and `sin` are float32 [R, Dr/2]; elements from Dr on pass through.
+    """
+    first, second, rest = _halves(x, cos)
+    c, s = (to_bf16(t).astype(jnp.float32)[:, None] for t in (cos, sin))
+
+    def stored(product: jax.Array) -> jax.Array:
+        return rounded(to_bf16(product).astype(jnp.float32), zero)
+
+    turned = (stored(first * c) + stored(-second * s), stored(second * c) + stored(first * s))
+    return to_bf16(jnp.concatenate((*turned, rest), axis=-1))
+
+
+def _halves(x: jax.Array, cos: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The two halves of the rotary part and the rest of each head, float32."""
+    h, half = x.astype(jnp.float32), cos.shape[-1]
+    return h[..., :half], h[..., half : 2 * half], h[..., 2 * half :]
+
+
+def _rotary_dim(where: str, part: Any, head_dim: int) -> int:
+    dim = head_dim * _number(where, "partial_rotary_factor", part)
+    if dim > head_dim or dim != int(dim) or int(dim) % 2:
+        raise ValueError(f"{where}.partial_rotary_factor {part!r} is no even part of head_dim {head_dim}")
+    return int(dim)
+
+
+def _mrope_section(where: str, scaling: Mapping[str, Any], frequencies: int) -> tuple[int, ...]:
+    section = scaling["mrope_section"]
+    if scaling.get("mrope_interleaved") is not True:
+        raise ValueError(f"{where}.mrope_interleaved must be true beside mrope_section")
+    fitting = isinstance(section, list | tuple) and len(section) == 3 and all(isinstance(n, int) for n in section)
+    if not fitting or sum(section) != frequencies or min(section) < 1:
+        raise ValueError(f"{where}.mrope_section {section!r} must be three counts that add up to {frequencies}")
+    return tuple(section)
 
 
 def _number(where: str, key: str, value: Any) -> float:

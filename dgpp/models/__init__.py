@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dgpp.models import llama
-from dgpp.models.family import ConfigError, Constants, Family, PlaneSpec, Release
+from dgpp.models import llama, qwen35, qwen_flash_next
+from dgpp.models.family import ConfigError, Constants, Family, Release
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (llama.FAMILY,)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (llama.FAMILY, qwen35.FAMILY, qwen_flash_next.FAMILY)}
 
-__all__ = ["FAMILIES", "ConfigError", "Constants", "Family", "PlaneSpec", "Release", "family_of"]
+__all__ = ["FAMILIES", "ConfigError", "Constants", "Family", "Release", "family_of"]
 
 
 def family_of(config: Mapping[str, Any]) -> Family:

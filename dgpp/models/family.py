@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgpp.checkpoint.spec import SpecTree, TensorSpec
+from dgpp.models.state import StateSpecs
 
 
 class ConfigError(ValueError):
@@ -45,17 +46,20 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class PlaneSpec:
-    """One paged cache plane of a rank: L layers, each storing `shape` values of `dtype` per token."""
+class Draft:
+    """A family's own prediction layer: what drafts the tokens after the next one.
 
-    layers: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    `abstract(c)` is the tree of its tensors, empty for a model without one, and stands under "mtp" beside the main
+    model's; `state(c, world)` is what it remembers.
+    `forward(c, weights, hidden, token, constants, rows, state, world, kernels, taps)` is (what the head reads, bf16
+    [R, D]; what it reads itself for a longer chain; state), from what `hidden(...)`, called like the main model's
+    forward, returned for the rows, and the token that follows each.
+    """
 
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes one token takes in this plane, over all layers."""
-        return self.layers * int(np.prod(self.shape)) * self.dtype.itemsize
+    abstract: Callable[[Any], SpecTree]
+    state: Callable[[Any, int], StateSpecs]
+    forward: Callable[..., Any]
+    hidden: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,10 @@ class Family:
 
     `config(raw)` is the frozen config of a raw config.json and raises ConfigError.
     `abstract(c)` is the tree of its tensors; `tied(c)` the specs of tensors that read another one's data.
-    `constants(c, positions, world)` and `planes(c, world)` describe what stands beside the weights on each rank.
-    `sites` are the activations that `forward` can return.
-    `forward(c, weights, constants, rows, planes, world, kernels, taps)` is (hidden [R, D] bf16, planes).
+    `constants(c, positions, world)` and `state(c, world)` describe what stands beside the weights on each rank.
+    `sites(c)` are the activations that `forward` can return, each with the numbers of the layers that have it; none
+    for one that is not inside a layer.
+    `forward(c, weights, constants, rows, state, world, kernels, taps)` is (hidden [R, D] bf16, state).
     `logits(c, weights, hidden, used, world, kernels)` is [R, V] float32, the same on every rank.
     """
 
@@ -76,8 +81,15 @@ class Family:
     abstract: Callable[[Any], SpecTree]
     tied: Callable[[Any], dict[str, tuple[str, TensorSpec]]]
     constants: Callable[[Any, int, int], Constants]
-    planes: Callable[[Any, int], dict[str, PlaneSpec]]
-    sites: tuple[str, ...]
+    state: Callable[[Any, int], StateSpecs]
+    sites: Callable[[Any], dict[str, tuple[int, ...]]]
     forward: Callable[..., Any]
     logits: Callable[..., Any]
     releases: Mapping[str, Release] = field(default_factory=dict)
+    draft: Draft | None = None
+
+    def tree(self, config: Any, draft: bool = True) -> SpecTree:
+        """The tree of all tensors, with those of the prediction layer under "mtp" if there are any and `draft`."""
+        tree = self.abstract(config)
+        layer = self.draft.abstract(config) if self.draft and draft else {}
+        return {**tree, "mtp": layer} if layer else tree

@@ -10,27 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from dgpp.checkpoint.slicing import leaf_size, local_ranges, local_shape, rank_leaves, shared_range
+from dgpp.checkpoint.slicing import local_ranges, local_shape
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
-from dgpp.layers.mlp import swiglu
+from dgpp.layers.embed import embed
+from dgpp.layers.mlp import mlp
 from dgpp.layers.norm import rms_norm
 from dgpp.layers.rope import Rope, apply_rope
 from dgpp.layers.rounding import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps
-from dgpp.models.family import ConfigError, Constants, Family, PlaneSpec
+from dgpp.models.family import ConfigError, Constants, Family
+from dgpp.models.heads import head_index, head_leaves, shared_leaves
 from dgpp.models.llama_releases import RELEASES
-from dgpp.models.runs import layer_runs
+from dgpp.models.periods import through_layers
+from dgpp.models.state import PlaneSpec, StateSpecs
 from dgpp.world import World
 
 # --- config ---------------------------------------------------------------------------------------------------------
@@ -126,14 +127,12 @@ def layer_specs(c: LlamaConfig) -> dict[str, TensorSpec]:
     """The tensors of a layer, stacked over all layers. Query heads and MLP columns are cut in four leaves by the
     floor rule; a leaf needs the K/V heads that its query heads read."""
     d, f, dh = c.hidden_size, c.intermediate_size, c.head_dim
-    heads = even_ranges(c.num_attention_heads)
-    kv = tuple((c.kv_head_of(a), c.kv_head_of(b - 1) + 1 if b > a else c.kv_head_of(a)) for a, b in heads)
-    q_rows, q_columns = (Leaves(axis, tuple((a * dh, b * dh) for a, b in heads)) for axis in (0, 1))
-    kv_rows = Leaves(0, tuple((a * dh, b * dh) for a, b in kv), partition=False)
+    q_rows, q_columns = (head_leaves(c.num_attention_heads, dh, axis) for axis in (0, 1))
+    kv_rows = shared_leaves(c.kv_head_of, c.num_attention_heads, dh)
     mlp_rows, mlp_columns = (Leaves(axis, even_ranges(f)) for axis in (0, 1))
 
     def spec(name: str, shape: tuple[int, ...], axes: tuple[str, ...], leaves: Leaves | None = None) -> TensorSpec:
-        return TensorSpec("model.layers.{layer}." + name, shape, axes, leaves=leaves, layers=c.layers)
+        return TensorSpec("model.layers.{layer}." + name, shape, axes, leaves=leaves, numbers=tuple(range(c.layers)))
 
     q, k = c.num_attention_heads * dh, c.num_key_value_heads * dh
     return {
@@ -172,29 +171,10 @@ def tied(c: LlamaConfig) -> dict[str, tuple[str, TensorSpec]]:
 def constants(c: LlamaConfig, positions: int, world: int) -> Constants:
     """The rotary table, float32 [positions, Dh/2] twice, and the K/V head that each local query head reads [W, H]."""
     cos, sin = c.rope.table(positions)
-    return Constants({"cos": cos, "sin": sin}, {"kv_index": kv_index(c, world)})
+    return Constants({"cos": cos, "sin": sin}, {"kv_index": head_index(c.kv_head_of, c.num_attention_heads, world)})
 
 
-def kv_index(c: LlamaConfig, world: int) -> np.ndarray:
-    """int32 [W, H of a rank]: the local K/V head of every local query head; 0 for heads that only pad a leaf."""
-    if world == 1:
-        return np.array([[c.kv_head_of(h) for h in range(c.num_attention_heads)]], np.int32)
-    specs = layer_specs(c)
-    q_leaves, kv_leaves = specs["q_proj"].leaves, specs["k_proj"].leaves
-    assert q_leaves is not None
-    assert kv_leaves is not None
-    padded = leaf_size(q_leaves) // c.head_dim
-    table = np.zeros((world, local_shape(specs["q_proj"], world)[0] // c.head_dim), np.int32)
-    for rank in range(world):
-        base = shared_range(kv_leaves, world, rank)[0] // c.head_dim
-        for place, leaf in enumerate(rank_leaves(world, rank)):
-            start, stop = (bound // c.head_dim for bound in q_leaves.ranges[leaf])
-            for i, head in enumerate(range(start, stop)):
-                table[rank, place * padded + i] = c.kv_head_of(head) - base
-    return table
-
-
-def planes(c: LlamaConfig, world: int) -> dict[str, PlaneSpec]:
+def state(c: LlamaConfig, world: int) -> StateSpecs:
     """The K and V planes of one rank: bf16 [L, pages, page, K, Dh] each, K/V heads cut as the rank needs them."""
     heads = local_shape(layer_specs(c)["k_proj"], world)[0] // c.head_dim
     plane = PlaneSpec(c.layers, (heads, c.head_dim), BFLOAT16)
@@ -203,28 +183,26 @@ def planes(c: LlamaConfig, world: int) -> dict[str, PlaneSpec]:
 
 # --- forward ----------------------------------------------------------------------------------------------------------
 
-SITES = (
-    "embed",
-    *(
-        f"layers.*.{site}"
-        for site in (
-            "attn_norm",
-            "attn.q",
-            "attn.k",
-            "attn.v",
-            "attn.mix",
-            "attn.out",
-            "mlp_norm",
-            "mlp.gate",
-            "mlp.up",
-            "mlp.act",
-            "mlp.out",
-            "out",
-        )
-    ),
-    "final_norm",
+LAYER_SITES = (
+    "attn_norm",
+    "attn.q",
+    "attn.k",
+    "attn.v",
+    "attn.mix",
+    "attn.out",
+    "mlp_norm",
+    "mlp.gate",
+    "mlp.up",
+    "mlp.act",
+    "mlp.out",
+    "out",
 )
-"""Names of the activations a forward can return; those of layers have one array per layer."""
+
+
+def sites(c: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    """The activations a forward can return; every layer has those of layers."""
+    inside = {f"layers.*.{site}": tuple(range(c.layers)) for site in LAYER_SITES}
+    return {"embed": (), **inside, "final_norm": ()}
 
 
 def forward(
@@ -232,40 +210,30 @@ def forward(
     weights: Mapping[str, Any],
     constants: Mapping[str, jax.Array],
     rows: Rows,
-    planes: dict[str, jax.Array],
+    state: dict[str, jax.Array],
     world: World,
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(final hidden state of every row, bf16 [R, D]; the planes with the rows' K and V written).
+    """(final hidden state of every row, bf16 [R, D]; the state with the rows' K and V written).
 
     All rows are written to the cache before any attends, so segments of any length and phase mix freely.
     """
-    position = jnp.maximum(rows.position, 0)
+    position = jnp.maximum(rows.rope[:, 0], 0)
     cos, sin = constants["cos"][position], constants["sin"][position]
-    h = taps("embed", embed(weights, rows.token))
+    h = taps("embed", embed(weights["embed"], rows.token))
 
-    def body(w: Mapping[str, Weight], carry: Any, layer: jax.Array) -> Any:
-        h, planes = carry
-        inner = taps.scoped()
-        h, planes = attention_block(
-            c, w, layer, h, (cos, sin), constants["kv_index"], rows, planes, world, kernels, inner
+    def body(kind: Any, w: Mapping[str, Weight], layer: jax.Array, carry: Any, inner: Taps) -> Any:
+        h, state = carry
+        h, state = attention_block(
+            c, w, layer, h, (cos, sin), constants["kv_index"], rows, state, world, kernels, inner
         )
         h = mlp_block(c, w, layer, h, rows, world, kernels, inner)
         inner("out", h)
-        return (h, planes), inner.seen
+        return h, state
 
-    runs = []
-    for run, w in layer_runs(weights["layers"], c.layers):
-        (h, planes), seen = jax.lax.scan(partial(body, w), (h, planes), jnp.asarray(run, jnp.int32))
-        runs.append(seen)
-    taps.add_layers({site: jnp.concatenate([seen[site] for seen in runs]) for site in runs[0]})
-    return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), planes
-
-
-def embed(weights: Mapping[str, Any], token: jax.Array) -> jax.Array:
-    """The embeddings of tokens, bf16 [R, D]; negative tokens are padding."""
-    return to_bf16(weights["embed"].arrays["values"][jnp.maximum(token, 0)].astype(jnp.float32))
+    h, state = through_layers(weights["layers"], ("llama",) * c.layers, body, (h, state), taps)
+    return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), state
 
 
 def attention_block(
@@ -276,12 +244,12 @@ def attention_block(
     rope: tuple[jax.Array, jax.Array],
     kv_index: jax.Array,
     rows: Rows,
-    planes: dict[str, jax.Array],
+    state: dict[str, jax.Array],
     world: World,
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(h + attention(norm(h)), bf16 [R, D]; planes). `w` is stacked over layers; `layer` picks one."""
+    """(h + attention(norm(h)), bf16 [R, D]; state). `w` is stacked over layers; `layer` picks one."""
     x = taps("attn_norm", rms_norm(h, _vector(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
@@ -292,7 +260,7 @@ def attention_block(
     k = taps("attn.k", apply_rope(heads("k_proj"), *rope, rows.zero))
     v = taps("attn.v", heads("v_proj"))
     mix, k_plane, v_plane = kernels.attention(
-        q, k, v, planes["k"], planes["v"], layer, rows.page_table, rows.position, rows.slot, kv_index,
+        q, k, v, state["k"], state["v"], layer, rows.page_table, rows.position, rows.slot, kv_index,
         scale=c.head_dim**-0.5, zero=rows.zero, used=rows.used,
     )  # fmt: skip
     mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
@@ -312,14 +280,9 @@ def mlp_block(
     taps: Taps,
 ) -> jax.Array:
     """h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]. `w` is stacked over layers; `layer` picks one."""
-    gate_w, up_w, down_w = w["gate_proj"], w["up_proj"], w["down_proj"]
     x = taps("mlp_norm", rms_norm(h, _vector(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
-    gate = taps("mlp.gate", kernels.linear(x, gate_w, gate_w.place(layer), rows.used))
-    up = taps("mlp.up", kernels.linear(x, up_w, up_w.place(layer), rows.used))
-    act = taps("mlp.act", swiglu(gate, up, rows.zero))
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
-    leaves = to_bf16(kernels.linear_leaves(act, down_w, down_w.place(layer), rows.used, ranges))
-    return add_bf16(h, taps("mlp.out", world.fold(leaves)))
+    return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps))
 
 
 def _vector(w: Weight, layer: jax.Array) -> jax.Array:
@@ -349,8 +312,8 @@ FAMILY = Family(
     abstract=abstract,
     tied=tied,
     constants=constants,
-    planes=planes,
-    sites=SITES,
+    state=state,
+    sites=sites,
     forward=forward,
     logits=logits,
     releases=RELEASES,

@@ -14,7 +14,7 @@ from dgpp.serve.service import Service
 
 
 def blueprint(service: Service) -> Blueprint:
-    """The routes. An id may contain slashes."""
+    """The routes. An id may contain slashes. One model's object also has the digests of its files."""
     routes = Blueprint("models", __name__)
 
     @routes.get("/v1/models")
@@ -25,7 +25,8 @@ def blueprint(service: Service) -> Blueprint:
     def show(name: str) -> Response:
         if name not in service.served.names:
             raise ApiError(MODEL_NOT_FOUND, f"The model {name!r} is not served here.", "model")
-        return json_reply(model_object(service, name))
+        detail = {} if service.digests is None else {"digests": service.digests()}
+        return json_reply({**model_object(service, name), **detail})
 
     return routes
 

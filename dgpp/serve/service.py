@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
+from typing import Any
 
 from dgpp.engine.request import Engine, Handle, Overloaded, Request, RequestRefused, Sampling
 from dgpp.serve.decoding import Decoding
@@ -29,7 +31,8 @@ from dgpp.text.tokenizer import Tokenizer
 
 class Service:
     """One engine, its tokenizer and chat template, and the names the model is served under (the first is the main
-    one). `eos` are the ids that end an answer; `sampling_defaults` holds for fields that a request leaves out."""
+    one). `eos` are the ids that end an answer; `sampling_defaults` holds for fields that a request leaves out.
+    `digests()` reports the SHA-256 of the model's files as far as they are known."""
 
     def __init__(
         self,
@@ -41,12 +44,14 @@ class Service:
         eos: frozenset[int],
         settings: Settings,
         sampling_defaults: Sampling | None = None,
+        digests: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         if not names:
             raise ValueError("a served model needs at least one name")
         self.engine = engine
         self.served = Served(names, engine.info.vocab_size)
         self.sampling_defaults = sampling_defaults or Sampling()
+        self.digests = digests
         self.telemetry = Telemetry(names[0])
         self._tokenizer = tokenizer
         self._template = template

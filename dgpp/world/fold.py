@@ -16,9 +16,13 @@ import jax.numpy as jnp
 
 
 def fold_tree(leaves: jax.Array) -> jax.Array:
-    """(q0 + q1) + (q2 + q3): bf16 [4, R, D] -> bf16 [R, D], summed in float32 and rounded once."""
+    """(q0 + q1) + (q2 + q3): bf16 [4, R, D] -> bf16 [R, D], summed in float32 and rounded once.
+
+    Leaves in float32, as a forward without roundings has them, give their sum in float32.
+    """
     q0, q1, q2, q3 = leaves.astype(jnp.float32)
-    return jax.lax.reduce_precision((q0 + q1) + (q2 + q3), 8, 7).astype(jnp.bfloat16)
+    total = (q0 + q1) + (q2 + q3)
+    return total if leaves.dtype == jnp.float32 else jax.lax.reduce_precision(total, 8, 7).astype(jnp.bfloat16)
 
 
 class World(Protocol):

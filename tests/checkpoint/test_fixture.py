@@ -10,11 +10,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from dgpp.checkpoint.errors import CheckpointError
-from dgpp.checkpoint.fixture import gaussian, write_fixture
+from dgpp.checkpoint.fixture import gaussian, random_tensors, with_tokenizer, write_fixture
 from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.load import load_weights
 from dgpp.checkpoint.quantization import resolve_tree
 from dgpp.checkpoint.reader import INDEX, Checkpoint
+from dgpp.checkpoint.spec import SpecTree, TensorSpec
 from dgpp.models import FAMILIES, family_of
 
 ALL = [(family.name, release) for family in FAMILIES.values() for release in family.releases]
@@ -24,21 +25,21 @@ ALL = [(family.name, release) for family in FAMILIES.values() for release in fam
 def test_a_fixture_is_a_complete_checkpoint_of_its_release(tmp_path: Path, family: str, release: str) -> None:
     layout = FAMILIES[family].releases[release]
     checkpoint = Checkpoint.open(write_fixture(FAMILIES[family], release, tmp_path / "new"))
-    assert {**checkpoint.config, **layout.config} == checkpoint.config
+    assert with_tokenizer(layout.config) == checkpoint.config
     assert family_of(checkpoint.config).name == family
     assert checkpoint.generation_config["eos_token_id"] == [2, 0]
     assert len(checkpoint.shards) == layout.shards
     assert (checkpoint.directory / INDEX).is_file() == (layout.shards > 1)
     for name, content in layout.files.items():
         assert json.loads((checkpoint.directory / name).read_text()) == content
-    tree = resolve_tree(FAMILIES[family].abstract(FAMILIES[family].config(checkpoint.config)), checkpoint)
+    tree = resolve_tree(FAMILIES[family].tree(FAMILIES[family].config(checkpoint.config)), checkpoint)
     inventory = take_inventory(tree, checkpoint)
     assert inventory.used
     assert not inventory.unused
     assert not inventory.unindexed
     assert load_weights(tree, checkpoint).keys() == tree.keys()
     tokenizer = Tokenizer.from_file(str(checkpoint.tokenizer_files["tokenizer.json"]))
-    assert tokenizer.get_vocab_size() <= checkpoint.config["vocab_size"]
+    assert tokenizer.get_vocab_size() <= checkpoint.config.get("text_config", checkpoint.config)["vocab_size"]
 
 
 def test_the_index_lists_every_tensor_and_the_total(tmp_path: Path) -> None:
@@ -84,3 +85,17 @@ def test_an_unknown_release_and_a_directory_in_use(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(CheckpointError, match="is not empty"):
         write_fixture(FAMILIES["llama"], "tiny", tmp_path)
+
+
+def test_vectors_lie_around_the_centre_of_their_spec_and_experts_differ() -> None:
+    tree: SpecTree = {
+        "norm": TensorSpec("norm", (500,), ("embed",), centre=0),
+        "dt_bias": TensorSpec("dt_bias", (500,), ("heads",), "f32_bare", centre=-2),
+        "up": TensorSpec("experts.{expert}.up", (2, 32, 64), ("experts", "mlp", "embed")),
+    }
+    tensors = {name: np.asarray(array, np.float64) for name, (_, array) in random_tensors(tree, 0).items()}
+    assert tensors["norm.weight"].mean() == pytest.approx(0, abs=0.02)
+    assert tensors["dt_bias"].mean() == pytest.approx(-2, abs=0.02)
+    one, other = (tensors[f"experts.{expert}.up.weight"] for expert in (0, 1))
+    assert one.std() == pytest.approx(1 / 8, rel=0.1)
+    assert (one != other).any()

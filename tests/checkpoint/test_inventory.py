@@ -18,8 +18,8 @@ from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 TREE: SpecTree = {
     "embed": TensorSpec("model.embed_tokens", (8, 4), ("vocab", "embed")),
     "layers": {
-        "norm": TensorSpec("model.layers.{layer}.norm", (4,), ("embed",), layers=2),
-        "q_proj": TensorSpec("model.layers.{layer}.attn.q_proj", (6, 4), ("heads", "embed"), layers=2),
+        "norm": TensorSpec("model.layers.{layer}.norm", (4,), ("embed",), numbers=(0, 1)),
+        "q_proj": TensorSpec("model.layers.{layer}.attn.q_proj", (6, 4), ("heads", "embed"), numbers=(0, 1)),
     },
 }
 
@@ -82,6 +82,6 @@ def test_a_wrong_dtype_names_both(tmp_path: Path) -> None:
 
 
 def test_many_problems_are_counted(tmp_path: Path) -> None:
-    tree: SpecTree = {"w": TensorSpec("w.{layer}", (2,), ("embed",), layers=9)}
+    tree: SpecTree = {"w": TensorSpec("w.{layer}", (2,), ("embed",), numbers=tuple(range(9)))}
     with pytest.raises(CheckpointError, match=r"'w\.4\.weight' of module w\[4\] is missing; and 4 more$"):
         take_inventory(tree, opened(tmp_path))

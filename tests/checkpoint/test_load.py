@@ -20,8 +20,8 @@ from dgpp.formats import Weight
 TREE: SpecTree = {
     "embed": TensorSpec("embed", (33, 7), ("vocab", "embed")),
     "layers": {
-        "norm": TensorSpec("layers.{layer}.norm", (7,), ("embed",), layers=3),
-        "attn": {"q_proj": TensorSpec("layers.{layer}.q_proj", (5, 7), ("heads", "embed"), layers=3)},
+        "norm": TensorSpec("layers.{layer}.norm", (7,), ("embed",), numbers=(0, 1, 2)),
+        "attn": {"q_proj": TensorSpec("layers.{layer}.q_proj", (5, 7), ("heads", "embed"), numbers=(0, 1, 2))},
     },
 }
 
@@ -72,7 +72,7 @@ def test_progress_ends_at_the_total(checkpoint: Checkpoint) -> None:
 
 
 def test_K2_a_subtree_and_single_layers_cost_only_their_own_memory(tmp_path: Path) -> None:
-    big: SpecTree = {"w": TensorSpec("w.{layer}", (512, 512), ("heads", "embed"), layers=8)}
+    big: SpecTree = {"w": TensorSpec("w.{layer}", (512, 512), ("heads", "embed"), numbers=tuple(range(8)))}
     write_weights(big, tmp_path, seed=0)
     (tmp_path / "config.json").write_text("{}")
     checkpoint = Checkpoint.open(tmp_path)

@@ -49,7 +49,7 @@ def checkpoint_of(directory: Path, tree: SpecTree, changes: dict[str, np.ndarray
 
 def tree_of(tag: str, layers: int = 2) -> SpecTree:
     axes = ("expert",) * (len(SHAPES[tag]) - 2) + ("rows", "columns")
-    return {"w": TensorSpec("m.{layer}.proj", SHAPES[tag], axes, tag, layers=layers)}
+    return {"w": TensorSpec("m.{layer}.proj", SHAPES[tag], axes, tag, numbers=tuple(range(layers)))}
 
 
 @pytest.mark.parametrize("tag", SHAPES)

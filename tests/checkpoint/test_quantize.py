@@ -19,16 +19,20 @@ from dgpp.checkpoint.spec import SpecTree, TensorSpec
 from dgpp.formats import format_named
 
 N, K = 128, 256
+EXPERTS = "model.layers.{layer}.mlp.experts.{expert}.up_proj"
 TREE: SpecTree = {
     "embed": TensorSpec("model.embed_tokens", (96, K), ("vocab", "embed"), plain=True, linear=False),
     "layers": {
-        "norm": TensorSpec("model.layers.{layer}.input_layernorm", (K,), ("embed",), layers=2),
-        "up_proj": TensorSpec("model.layers.{layer}.mlp.up_proj", (N, K), ("mlp", "embed"), layers=2),
-        "o_proj": TensorSpec("model.layers.{layer}.self_attn.o_proj", (N, K), ("embed", "heads"), layers=2),
+        "norm": TensorSpec("model.layers.{layer}.input_layernorm", (K,), ("embed",), numbers=(0, 1)),
+        "up_proj": TensorSpec("model.layers.{layer}.mlp.up_proj", (N, K), ("mlp", "embed"), numbers=(0, 1)),
+        "o_proj": TensorSpec("model.layers.{layer}.self_attn.o_proj", (N, K), ("embed", "heads"), numbers=(0, 1)),
+        "experts": TensorSpec(EXPERTS, (2, N, K), ("experts", "mlp", "embed"), numbers=(1,)),
     },
+    "mtp": {"fc": TensorSpec("mtp.fc", (N, K), ("embed", "embed"))},
     "head": TensorSpec("lm_head", (96, K), ("vocab", "embed")),
 }
 LINEARS = [f"model.layers.{layer}.{name}" for layer in (0, 1) for name in ("mlp.up_proj", "self_attn.o_proj")]
+LINEARS += [f"model.layers.1.mlp.experts.{expert}.up_proj" for expert in (0, 1)]
 
 WRITTEN = (
     "f16",
@@ -71,13 +75,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_the_new_checkpoint_is_declared_as_releases_do_and_loads(source: Checkpoint, tmp_path: Path, tag: str) -> None:
     done = quantize(source, TREE, tag, tmp_path / "new")
     assert sorted(done.modules) == sorted(LINEARS)
-    assert done.kept == ("lm_head",)
+    assert done.kept == ("mtp.fc", "lm_head")
     new = Checkpoint.open(tmp_path / "new")
     assert done.after == new.nbytes
     assert (tmp_path / "new" / "tokenizer.json").is_file()
     table = resolve_formats(new)
     assert {table.formats[module] for module in LINEARS} == {tag}
-    assert {table.formats[module] for module in ("lm_head", "model.embed_tokens")} == {"bf16"}
+    assert {table.formats[module] for module in ("lm_head", "mtp.fc", "model.embed_tokens")} == {"bf16"}
     assert table.notes == ()
     weights = load_weights(resolve_tree(TREE, new), new)
     codec, held = format_named(tag), format_named(format_named(tag).loads_as)
@@ -111,6 +115,17 @@ def test_shapes_that_do_not_fit_are_refused_or_kept(source: Checkpoint, tmp_path
     done = quantize(checkpoint, odd, "mxfp4_packed", tmp_path / "new", keep_unfit=True)
     assert "model.layers.0.odd" in done.kept
     assert resolve_formats(Checkpoint.open(tmp_path / "new")).formats["model.layers.0.odd"] == "bf16"
+
+
+def test_fused_experts_are_refused_or_kept(tmp_path: Path) -> None:
+    fused = TensorSpec("experts.up_proj", (2, N, K), ("experts", "mlp", "embed"), "bf16_bare")
+    tree: SpecTree = {"fused": fused, "up": TensorSpec("layers.0.up_proj", (N, K), ("mlp", "embed"))}
+    write_weights(tree, tmp_path, seed=0)
+    write_json(tmp_path / "config.json", {})
+    checkpoint = Checkpoint.open(tmp_path)
+    with pytest.raises(CheckpointError, match=r"experts.up_proj cannot be quantised: its 2 experts are one tensor"):
+        quantize(checkpoint, tree, "nvfp4", tmp_path / "new")
+    assert quantize(checkpoint, tree, "nvfp4", tmp_path / "new", keep_unfit=True).kept == ("experts.up_proj",)
 
 
 def test_what_cannot_be_written_is_refused_by_name(source: Checkpoint, tmp_path: Path) -> None:

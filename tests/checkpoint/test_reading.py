@@ -23,10 +23,12 @@ from dgpp.formats import format_named
 
 TREE: SpecTree = {
     "embed": TensorSpec("embed", (8192, 64), ("vocab", "embed")),
-    "norm": TensorSpec("layers.{layer}.norm", (64,), ("embed",), layers=4),
-    "coded": TensorSpec("layers.{layer}.coded", (64, 64), ("heads", "embed"), "nvfp4_csf", layers=4),
-    "packed": TensorSpec("layers.{layer}.packed", (64, 64), ("heads", "embed"), "int4_g64", layers=4),
-    "columns": TensorSpec("layers.{layer}.columns", (64, 128), ("heads", "embed"), "gptq_int4_g128", layers=4),
+    "norm": TensorSpec("layers.{layer}.norm", (64,), ("embed",), numbers=(0, 1, 2, 3)),
+    "coded": TensorSpec("layers.{layer}.coded", (64, 64), ("heads", "embed"), "nvfp4_csf", numbers=(0, 1, 2, 3)),
+    "packed": TensorSpec("layers.{layer}.packed", (64, 64), ("heads", "embed"), "int4_g64", numbers=(0, 1, 2, 3)),
+    "columns": TensorSpec(
+        "layers.{layer}.columns", (64, 128), ("heads", "embed"), "gptq_int4_g128", numbers=(0, 1, 2, 3)
+    ),
 }
 
 
@@ -103,8 +105,8 @@ def test_M3_the_page_cache_is_dropped_behind_every_tensor(
 def test_M3_the_peak_is_the_weights_and_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (256, 512)
     tree: SpecTree = {
-        "plain": TensorSpec("plain.{layer}", shape, ("heads", "embed"), layers=8),
-        "columns": TensorSpec("columns.{layer}", shape, ("heads", "embed"), "gptq_int4_g128", layers=8),
+        "plain": TensorSpec("plain.{layer}", shape, ("heads", "embed"), numbers=tuple(range(8))),
+        "columns": TensorSpec("columns.{layer}", shape, ("heads", "embed"), "gptq_int4_g128", numbers=tuple(range(8))),
     }
     write_weights(tree, tmp_path, seed=0)
     (tmp_path / "config.json").write_text("{}")

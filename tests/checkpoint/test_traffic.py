@@ -8,20 +8,20 @@ import random
 import pytest
 
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
-from dgpp.checkpoint.traffic import distinct_experts, experts_per_token, rank_memory, weight_traffic
+from dgpp.checkpoint.traffic import distinct_experts, experts_per_token, lookups_per_token, rank_memory, weight_traffic
 
 VOCAB, D, F, EXPERTS = 80, 64, 128, 16
 HEAD = TensorSpec("embed", (VOCAB, D), ("vocab", "embed"), leaves=Leaves(0, even_ranges(VOCAB)))
 TREE: SpecTree = {
     "embed": TensorSpec("embed", (VOCAB, D), ("vocab", "embed"), plain=True),
     "layers": {
-        "norm": TensorSpec("layers.{layer}.norm", (D,), ("embed",), layers=3),
+        "norm": TensorSpec("layers.{layer}.norm", (D,), ("embed",), numbers=(0, 1, 2)),
         "gate": TensorSpec(
-            "layers.{layer}.gate", (F, D), ("mlp", "embed"), leaves=Leaves(0, even_ranges(F)), layers=3
+            "layers.{layer}.gate", (F, D), ("mlp", "embed"), leaves=Leaves(0, even_ranges(F)), numbers=(0, 1, 2)
         ),
         "experts": TensorSpec(
             "layers.{layer}.experts", (EXPERTS, F, D), ("experts", "mlp", "embed"), leaves=Leaves(1, even_ranges(F)),
-            layers=3,
+            numbers=(0, 1, 2),
         ),
     },
 }  # fmt: skip
@@ -82,3 +82,25 @@ def test_experts_of_a_token_are_in_the_config() -> None:
     assert experts_per_token({"num_experts_per_tok": 8}) == 8
     assert experts_per_token({"text_config": {"num_experts_per_tok": 8}}) == 8
     assert experts_per_token({"hidden_size": 8}) is None
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_a_table_of_ngrams_is_looked_up_several_times_a_token(world: int) -> None:
+    table = TensorSpec(
+        "t.{part}", (4000, 16), ("ngrams", "embed"), leaves=Leaves(0, even_ranges(4000)), parts=4, whole="t"
+    )
+    traffic = weight_traffic({"table": table}, {}, world, 3, lookups=16)
+    assert traffic.nbytes == pytest.approx(3 * 16 * 16 * 2 / world)
+    assert weight_traffic({"table": table}, {}, world, 1000, lookups=16).nbytes == 4000 * 16 * 2 / world
+    fields = {"heads_per_ngram": 8, "ngram_size": 3}
+    assert lookups_per_token(fields) == lookups_per_token({"text_config": fields}) == 16
+    assert lookups_per_token({"ngram_size": 1}) == 1
+
+
+def test_a_tied_head_is_held_as_its_embedding() -> None:
+    embed = TensorSpec("embed", (VOCAB, 1024), ("vocab", "embed"), "f16", resident="fp8_block128")
+    head = TensorSpec("embed", (VOCAB, 1024), ("vocab", "embed"), leaves=Leaves(0, even_ranges(VOCAB)))
+    assert rank_memory({"embed": embed}, {"head": ("embed", head)}, 1) == VOCAB * 1024 + 4 * 8
+    assert (
+        rank_memory({"embed": embed}, {"head": ("embed", head)}, 4) == VOCAB * 1024 * 5 // 4 + 4 * 8 + 5 * 4 * 8
+    )  # blocks of 4 rows

@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
-from dgpp.checkpoint.fixture import write_fixture
+from dgpp.checkpoint.fixture import random_tensors, write_fixture
+from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.reader import INDEX, Checkpoint
 from dgpp.checkpoint.safetensors import write
-from dgpp.checkpoint.spec import Leaves, even_ranges
+from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
+from dgpp.cli.audit import format_table
 from dgpp.cli.main import main
-from dgpp.cli.show import leaf_boundaries
+from dgpp.cli.show import leaf_boundaries, tensor_table
 from dgpp.models import FAMILIES
 
 
@@ -77,17 +80,21 @@ def test_long_names_are_not_cut_when_piped(tiny: Path, capsys: pytest.CaptureFix
     assert "…" not in shown(capsys, str(tiny))
 
 
+SHARED = Leaves(0, ((0, 4), (0, 4), (4, 8), (4, 8)), partition=False)
+
+
 @pytest.mark.parametrize(
-    ("leaves", "expected"),
+    ("bands", "expected"),
     [
-        (None, ""),
-        (Leaves(0, even_ranges(10)), "heads 0|2|5|7|10"),
-        (Leaves(1, even_ranges(8)), "embed 0|2|4|6|8"),
-        (Leaves(0, ((0, 4), (0, 4), (4, 8), (4, 8)), partition=False), "heads 0:4 0:4 4:8 4:8"),
+        ((), ""),
+        ((Leaves(0, even_ranges(10)),), "heads 0|2|5|7|10"),
+        ((Leaves(1, even_ranges(8)),), "embed 0|2|4|6|8"),
+        ((SHARED,), "heads 0:4 0:4 4:8 4:8"),
+        ((SHARED, Leaves(0, ((8, 9), (9, 10), (10, 11), (11, 12)))), "heads 0:4 0:4 4:8 4:8, 8|9|10|11|12"),
     ],
 )
-def test_leaf_boundaries(leaves: Leaves | None, expected: str) -> None:
-    assert leaf_boundaries(leaves, ("heads", "embed")) == expected
+def test_leaf_boundaries(bands: tuple[Leaves, ...], expected: str) -> None:
+    assert leaf_boundaries(bands, ("heads", "embed")) == expected
 
 
 def test_bad_checkpoints_are_one_line_and_status_2(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +147,39 @@ def test_what_a_quantised_checkpoint_brings_along_is_shown_with_the_reason(
     assert "model.layers.{layer}.mlp.up_proj.weight_scale_2" in stacked
     rows = [[cell.strip() for cell in line.split("│")] for line in stacked.splitlines()]
     assert ["(scale of activations, which stay bf16)", "*.input_scale", "6 tensors", "F32", "24", ""] in rows
+
+
+def cells(table: Table, count: int) -> list[tuple[object, ...]]:
+    """The first cells of every row."""
+    return list(zip(*(column.cells for column in table.columns[:count]), strict=True))
+
+
+def test_experts_parts_and_what_is_held_otherwise(tmp_path: Path) -> None:
+    tree: SpecTree = {
+        "up": TensorSpec("l.{layer}.experts.{expert}.up", (2, 4, 1024), ("experts", "mlp", "embed"), numbers=(1,)),
+        "table": TensorSpec("t.shard_{part}", (4, 16), ("ngrams", "embed"), "fp8_tensor", parts=2, whole="t"),
+        "A_log": TensorSpec("l.{layer}.A_log", (3,), ("heads",), "f32_bare", numbers=(1,)),
+        "q": TensorSpec("q", (4, 1024), ("heads", "embed"), resident="bf12"),
+    }
+    (tmp_path / "config.json").write_text("{}")
+    write(tmp_path / "model.safetensors", random_tensors(tree, 0))
+    inventory = take_inventory(tree, Checkpoint.open(tmp_path))
+    table = tensor_table(inventory, tmp_path, "any")
+    rows = cells(table, 6)
+    assert ("up[1][0]", "l.1.experts.0.up.weight", "[4, 1024]", "bf16", "8,192", "") in rows
+    assert ("table", "t.shard_1.weight", "[2, 16]", "fp8_tensor", "32", "") in rows
+    assert ("q", "q.weight", "[4, 1024]", "bf16, held as bf12", "8,192", "") in rows
+    stacked = tensor_table(inventory, tmp_path, "any", stacked=True)
+    assert cells(stacked, 5) == [
+        ("up", "l.{layer}.experts.{expert}.up.weight", "2 × [4, 1024]", "bf16", "16,384"),
+        ("table", "t.shard_{part}.weight", "2 × [2, 16]", "fp8_tensor", "64"),
+        ("table", "t.weight_scale", "[1]", "fp8_tensor", "2"),
+        ("A_log", "l.{layer}.A_log", "1 × [3]", "f32_bare", "12"),
+        ("q", "q.weight", "[4, 1024]", "bf16, held as bf12", "8,192"),
+    ]
+    assert sorted(cells(format_table(inventory), 3)) == [
+        ("bf16", "2", "8,192"),
+        ("bf16, held as bf12", "1", "4,096"),
+        ("f32_bare", "1", "3"),
+        ("fp8_tensor", "1", "64"),
+    ]

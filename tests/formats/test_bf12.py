@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgpp.formats import Weight, reference
 from dgpp.formats.bf12 import BF12
 from dgpp.formats.minifloat import BFLOAT16
+from dgpp.kernels.linear.reference import linear
 from tests.formats.vectors import bf16, hexes
 
 
@@ -112,3 +115,39 @@ def test_slices_are_encoded_anew_and_shapes_refused_by_name() -> None:
         BF12().encode(np.ones((2, 1536), np.float32))
     with pytest.raises(ValueError, match="bf12: K = 66560 is not a multiple"):
         BF12().arrays((1, 65 * 1024))
+
+
+def stack() -> np.ndarray:
+    """Three matrices: one without escapes, one with a few, one all of whose rows stay raw."""
+    rng = np.random.default_rng(0)
+    values = np.ones((3, 4, 2048), BFLOAT16)
+    values[1] = (rng.standard_normal((4, 2048)) / 64).astype(BFLOAT16)
+    values[2] = np.exp2(rng.uniform(-100, 100, (4, 2048))).astype(BFLOAT16)
+    return values
+
+
+def test_matrices_of_a_stack_have_lists_of_one_length() -> None:
+    values = stack()
+    arrays = BF12().from_bf16(values)
+    assert arrays["escapes"].shape == (3, BF12().from_bf16(values[1])["escapes"].size)
+    assert arrays["raw"].shape == (3, 4, 2048)
+    assert (BF12().decode(arrays, (4, 2048)) == values.astype(np.float32)).all()
+    x = np.random.default_rng(1).standard_normal((2, 2048)).astype(BFLOAT16)
+    w = Weight({name: jnp.asarray(array) for name, array in arrays.items()}, "bf12", (4, 2048))
+    for layer in range(3):
+        found = np.asarray(linear(x, w, jnp.int32(layer), jnp.int32(2)))
+        alone = reference.linear(x, BF12().from_bf16(values[layer]), (4, 2048), BF12())
+        assert (found.view(np.int32) == alone.view(np.int32)).all()
+
+
+def test_a_stack_is_cut_padded_and_joined() -> None:
+    values, shape = stack(), (3, 4, 2048)  # as layers, or as experts of one
+    arrays = BF12().from_bf16(values)
+    right = BF12().slice(arrays, (4, 2048), 1, 1024, 2048)
+    assert (BF12().decode(right, (4, 1024)) == values[..., 1024:].astype(np.float32)).all()
+    lower = BF12().slice(arrays, shape, 1, 2, 4)
+    assert (BF12().decode(lower, (3, 2, 2048)) == values[:, 2:].astype(np.float32)).all()
+    grown = BF12().decode(BF12().pad(lower, (3, 2, 2048), 1, 3), (3, 3, 2048))
+    assert (grown == np.pad(values[:, 2:].astype(np.float32), [(0, 0), (0, 1), (0, 0)])).all()
+    both = BF12().concatenate([lower, arrays], [(3, 2, 2048), shape], 1)
+    assert (BF12().decode(both, (3, 6, 2048)) == np.concatenate([values[:, 2:], values], 1).astype(np.float32)).all()

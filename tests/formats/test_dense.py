@@ -38,5 +38,5 @@ def test_dense_pads_with_zeros_and_concatenates(tag: str) -> None:
     arrays = format.encode(np.ones((2, 3), np.float32))
     padded = format.pad(arrays, (2, 3), 1, 5)
     assert format.decode(padded, (2, 5)).tolist() == [[1, 1, 1, 0, 0]] * 2
-    both = format.concatenate([padded, padded], (2, 5), 0)
+    both = format.concatenate([padded, padded], [(2, 5)] * 2, 0)
     assert format.decode(both, (4, 5)).sum() == 12

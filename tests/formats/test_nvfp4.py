@@ -93,8 +93,8 @@ def test_a_global_scale_that_is_no_positive_number_is_refused(value: float) -> N
 def test_gate_and_up_of_different_globals_are_kept_apart() -> None:
     gate, up = (MULTIPLIER.encode(np.full((1, 16), size, np.float32)) for size in (1.0, 2.0))
     with pytest.raises(ValueError, match="nvfp4: the parts have different 'weight_scale_2'; keep them apart"):
-        MULTIPLIER.concatenate([gate, up], (1, 16), 0)
-    assert MULTIPLIER.concatenate([gate, gate], (1, 16), 0)["codes"].shape == (2, 8)
+        MULTIPLIER.concatenate([gate, up], [(1, 16)] * 2, 0)
+    assert MULTIPLIER.concatenate([gate, gate], [(1, 16)] * 2, 0)["codes"].shape == (2, 8)
 
 
 def test_cuts_and_shapes_off_the_groups_are_refused_by_name() -> None:

@@ -54,7 +54,8 @@ def linear_leaves(x, w, layer, used, ranges):
     return out
 
 
-def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, scale):
+def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, scale, attended=None):
+    """`attended` is bool [R, M * P], the tokens that a row may attend to at all; by default every one."""
     cache_k, cache_v = cache_k.copy(), cache_v.copy()
     rows, heads, dim = q.shape
     page = cache_k.shape[2]
@@ -68,21 +69,84 @@ def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_i
             for h in range(heads):
                 top, length, acc = F32(-np.inf), F32(0), np.zeros(dim, F32)
                 for j in range(position[r] // page + 1):
-                    count = min(page, position[r] + 1 - j * page)
-                    at = (layer, page_table[slot[r], j], slice(0, count), kv_index[h])
+                    seen = np.arange(page)[: max(0, position[r] + 1 - j * page)]
+                    if attended is not None:
+                        seen = seen[attended[r, j * page + seen]]
+                    if not len(seen):
+                        continue
+                    at = (layer, page_table[slot[r], j], seen, kv_index[h])
                     keys, values = cache_k[at], cache_v[at].astype(F32)
                     score = flush(lane_dot(q[r, h][None], keys)[0] * F32(scale))
                     new_top = np.maximum(top, score.max())
                     weight = flush(exp_f32_numpy(flush(score - new_top)).astype(BF16).astype(F32))
                     shrink = flush(exp_f32_numpy(flush(top - new_top)))
-                    lanes = np.zeros(16, F32)
-                    for t in range(0, count, 16):
-                        lanes[: min(16, count - t)] += weight[t : t + 16]
-                    part = np.zeros(dim, F32)
-                    for t in range(count):
-                        part = fma(weight[t], values[t], part)
+                    lanes, part = np.zeros(16, F32), np.zeros(dim, F32)
+                    for i, t in enumerate(seen):
+                        lanes[t % 16] += weight[i]
+                        part = fma(weight[i], values[i], part)
                     length = flush(flush(length * shrink) + tree(lanes))
                     acc = flush(flush(acc * shrink) + part)
                     top = new_top
                 out[r, h] = flush(acc / length)
     return out, cache_k, cache_v
+
+
+def over_keys(s, x):
+    """sum over i of rounded(s[i, j] * x[i]), s [dk, dv] -> [dv]."""
+    products = flush(s * x[:, None])
+    products = np.pad(products, ((0, -len(x) % 16), (0, 0)))
+    lanes = np.zeros((16, s.shape[1]), F32)
+    for i in range(0, len(products), 16):
+        lanes = flush(lanes + products[i : i + 16])
+    return tree(lanes.T)
+
+
+def gated_delta(q, k, v, g, beta, s, rings, layer, position, slot, commits, last, replay, used, key_index):
+    """(o, s, rings) with rings = {"k", "v", "gates"}, all copied."""
+    s, rings = s.copy(), {name: ring.copy() for name, ring in rings.items()}
+    old = {name: ring.copy() for name, ring in rings.items()}
+    rows, heads, dv = v.shape
+    width = rings["k"].shape[2]
+    gates = np.concatenate([g.reshape(rows, heads, -1), beta[..., None]], axis=-1)
+
+    def advance(state, k, v, gates):
+        for h in range(heads):
+            state[h] = flush(state[h] * flush(exp_f32_numpy(gates[h, :-1]))[:, None])
+            missing = flush(v[h].astype(F32) - over_keys(state[h], k[key_index[h]]))
+            u = flush(missing * gates[h, -1])
+            state[h] = flush(state[h] + flush(k[key_index[h]][:, None] * u[None]))
+
+    o = np.zeros((rows, heads, dv), F32)
+    first = 0
+    while first < used:
+        mine = slot[first]
+        state = s[layer, mine].copy() if position[first] else np.zeros_like(s[layer, mine])
+        for p in range(position[first] - replay[mine], position[first]):
+            advance(state, *(old[name][layer, mine, p % width] for name in ("k", "v", "gates")))
+        s[layer, mine] = state
+        for r in range(first, last[first] + 1):
+            advance(state, k[r], v[r], gates[r])
+            for h in range(heads):
+                o[r, h] = over_keys(state[h], q[r, key_index[h]])
+            if commits[r]:
+                s[layer, mine] = state
+            elif last[r] - r < width:
+                for name, x in (("k", k), ("v", v), ("gates", gates)):
+                    rings[name][layer, mine, position[r] % width] = x[r]
+        first = last[first] + 1
+    return o, s, rings
+
+
+def index_scores(q, index, layer, page_table, position, slot, used, block):
+    rows, _, dim = q.shape
+    each = index.shape[2]
+    out = np.full((rows, page_table.shape[1] * each), -np.inf, F32)
+    for r in range(used):
+        for b in range((position[r] + 1) // block):
+            key = index[layer, page_table[slot[r], b // each], b % each]
+            dots = lane_dot(q[r], key[None])[:, 0]
+            total = F32(0)
+            for dot in np.where(dots <= 0, F32(0), dots):
+                total = flush(total + dot)
+            out[r, b] = flush(total / F32(np.sqrt(F32(dim))))
+    return out

@@ -1,10 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from dgpp.kernels.rounding import HIGHEST, LOWEST, divided, exp_f32, exp_f32_numpy, rounded
+from dgpp.kernels.rounding import (
+    HIGHEST,
+    LOWEST,
+    divided,
+    exp_f32,
+    exp_f32_numpy,
+    log1p_f32,
+    log1p_f32_numpy,
+    log_f32,
+    log_f32_numpy,
+    rounded,
+    sigmoid_f32,
+    sigmoid_f32_numpy,
+    softplus_f32,
+    softplus_f32_numpy,
+)
 from tests.kernels.same import assert_same_bits
 
 ZERO = np.int32(0)
@@ -62,3 +81,63 @@ def test_divided_rounds_once_where_the_divisor_is_broadcast() -> None:
 
 def test_exp_of_a_traced_scalar() -> None:
     assert float(jax.jit(exp_f32)(jnp.float32(1), ZERO)) == exp_f32_numpy(np.float32(1))
+
+
+def positive(step: int) -> np.ndarray:
+    """Each step-th normal positive float32 pattern."""
+    tiny, largest = (np.float32(x).view(np.uint32) for x in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+    return np.arange(tiny, largest, step, dtype=np.uint32).view(np.float32)
+
+
+def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    return np.abs(found.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(np.float32))
+
+
+def test_log_is_within_one_ulp_over_its_whole_range() -> None:
+    x = np.concatenate([positive(1009), np.float32(1) + np.arange(-20000, 20000, dtype=np.float32) * np.float32(2**-22)])
+    x = x[x != 1]
+    assert ulps(log_f32_numpy(x), np.log(x.astype(np.float64))).max() < 1.0
+    assert log_f32_numpy(np.float32([1.0]))[0] == 0
+
+
+def test_log1p_and_softplus_are_close_over_their_whole_range() -> None:
+    x = positive(3001)
+    assert ulps(log1p_f32_numpy(x), np.log1p(x.astype(np.float64))).max() < 3.0
+    x = every(3001)
+    x = x[(x > -80) & (x < 80)]
+    assert ulps(softplus_f32_numpy(x), np.logaddexp(0, x.astype(np.float64))).max() < 4.0
+
+
+def test_softplus_is_the_identity_above_its_threshold() -> None:
+    x = np.float32([20.5, 100.0, 3e38, np.inf, 20.0, -200.0])
+    y = softplus_f32_numpy(x)
+    assert_same_bits(y[:4], x[:4])
+    assert 20.0 <= y[4] < 20.000004
+    assert y[5] == 0
+
+
+def test_sigmoid_is_close_and_never_subnormal() -> None:
+    x = every(3001)
+    x = x[np.abs(x) < 87]
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert ulps(sigmoid_f32_numpy(x), exact).max() < 2.5
+    assert sigmoid_f32_numpy(np.float32([-87.1, -1e30, -np.inf])).tolist() == [0, 0, 0]
+    assert sigmoid_f32_numpy(np.float32([100, np.inf])).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("jax_form", "numpy_form"),
+    [
+        (log_f32, log_f32_numpy),
+        (log1p_f32, log1p_f32_numpy),
+        (softplus_f32, softplus_f32_numpy),
+        (sigmoid_f32, sigmoid_f32_numpy),
+    ],
+)
+def test_both_forms_have_the_same_bits(jax_form: Callable[..., Any], numpy_form: Callable[..., Any]) -> None:
+    special = np.float32([np.inf, -np.inf, np.nan, -0.0, 0.0, 1e30, 3e38, 1.0])
+    x = np.concatenate([every(5003), positive(5003), special])
+    if jax_form is log1p_f32:
+        x = x[~(x < 0)]
+    assert_same_bits(jax.jit(jax_form)(x, ZERO), numpy_form(x))
+    assert_same_bits(jax.jit(jax_form)(x[:35].reshape(5, 7), ZERO), numpy_form(x[:35].reshape(5, 7)))

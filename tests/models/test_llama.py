@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dgpp.checkpoint.slicing import local_shape, rank_bytes
-from dgpp.checkpoint.spec import flatten
+from dgpp.checkpoint.spec import Leaves, flatten
 from dgpp.engine.session import session
 from dgpp.layers.rows import Phase
 from dgpp.models import ConfigError, family_of, llama, llama_releases
+from dgpp.models.heads import head_index
 from tests.tiny import tiny_core, tokens
 
 PLAIN = [release.name for release in llama_releases.PLAIN]
@@ -58,7 +59,7 @@ def test_an_unknown_architecture_lists_the_known_ones() -> None:
 def test_the_tree_of_smollm2_has_the_published_size() -> None:
     tree = llama.abstract(llama.config(SMOLLM2))
     assert sum(spec.nbytes for _, spec in flatten(tree)) == 134_515_008 * 2
-    names = {name for _, spec in flatten(tree) for _, _, name in spec.tensor_names()}
+    names = {array.tensor for _, spec in flatten(tree) for module in spec.modules() for array in module.arrays}
     assert len(names) == 30 * 9 + 2
     assert "model.layers.29.mlp.down_proj.weight" in names
 
@@ -66,12 +67,12 @@ def test_the_tree_of_smollm2_has_the_published_size() -> None:
 def test_nine_heads_are_cut_in_leaves_of_2_2_2_and_3_and_each_rank_finds_its_kv_heads() -> None:
     c = llama.config(SMOLLM2)
     leaves = llama.layer_specs(c)["o_proj"].leaves
-    assert leaves is not None
+    assert isinstance(leaves, Leaves)
     assert [(b - a) // 64 for a, b in leaves.ranges] == [2, 2, 2, 3]
-    assert llama.kv_index(c, 1).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]]
+    assert head_index(c.kv_head_of, 9, 1).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]]
     # A rank of two holds two leaves of three heads, padded; its K/V heads start at the first one it needs.
-    assert llama.kv_index(c, 2).tolist() == [[0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 1, 1]]
-    assert llama.kv_index(c, 4).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert head_index(c.kv_head_of, 9, 2).tolist() == [[0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 1, 1]]
+    assert head_index(c.kv_head_of, 9, 4).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
     assert local_shape(llama.layer_specs(c)["k_proj"], 4) == (128, 576)
 
 

@@ -71,7 +71,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Written
 
 def decoded(tree: SpecTree, checkpoint: Checkpoint) -> Callable[[str], np.ndarray]:
     """Reads "<module>.weight" as float64 values, straight from the stored tensors."""
-    specs = {spec.module(layer) + ".weight": spec for _, spec in flatten(tree) for layer in spec.numbers}
+    specs = {spec.module(layer) + ".weight": spec for _, spec in flatten(tree) for layer in spec.stack}
 
     def read(name: str) -> np.ndarray:
         spec, module = specs[name], name.removesuffix(".weight")

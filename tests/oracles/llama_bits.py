@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from dgpp.checkpoint.spec import even_ranges
+from dgpp.checkpoint.spec import Leaves, even_ranges
 from dgpp.formats import Weight, format_named, reference
 from dgpp.kernels.rounding import exp_f32_numpy
 from dgpp.models.llama import LlamaConfig, layer_specs
@@ -67,7 +67,7 @@ def values(w: Weight, layer: int) -> np.ndarray:
 def ranges(c: LlamaConfig, name: str) -> Sequence[tuple[int, int]]:
     """The four leaves of a product over columns."""
     leaves = layer_specs(c)[name].leaves
-    assert leaves is not None
+    assert isinstance(leaves, Leaves)
     assert name != "down_proj" or leaves.ranges == even_ranges(c.intermediate_size)
     return leaves.ranges
 

@@ -26,7 +26,7 @@ def read_scheme(checkpoint: Checkpoint) -> Scheme:
     if section is None and exported is not None:
         return modelopt.read(exported.section("quantization"))
     if section is None and (older := _file(checkpoint, "quantize_config.json")) is not None:
-        return gptq.read(older)
+        return gptq.read(older, _layers(checkpoint))
     if section is None:
         return UNDECLARED
     scheme = _read(checkpoint, section)
@@ -87,6 +87,14 @@ def _baseline(checkpoint: Checkpoint, section: Section) -> Callable[[str], Tags]
     return lambda module: ANYTHING
 
 
+def _layers(checkpoint: Checkpoint) -> int | None:
+    """The number of the model's layers, as config.json or its text_config says."""
+    for fields in (checkpoint.config, checkpoint.config.get("text_config")):
+        if isinstance(fields, dict) and isinstance(layers := fields.get("num_hidden_layers"), int):
+            return layers
+    return None
+
+
 def _file(checkpoint: Checkpoint, name: str) -> Section | None:
     path = checkpoint.directory / name
     return Section(str(path), read_json(path)) if path.is_file() else None
@@ -97,8 +105,8 @@ _DIALECTS: dict[str, Callable[[Checkpoint, Section], Scheme]] = {
     "modelopt": lambda checkpoint, section: modelopt.read(section),
     "compressed-tensors": lambda checkpoint, section: compressed_tensors.read(section),
     "mxfp4": lambda checkpoint, section: mxfp4.read(section),
-    "gptq": lambda checkpoint, section: gptq.read(section),
-    "auto-round": lambda checkpoint, section: gptq.read(section),
+    "gptq": lambda checkpoint, section: gptq.read(section, _layers(checkpoint)),
+    "auto-round": lambda checkpoint, section: gptq.read(section, _layers(checkpoint)),
     "exl3": _exl3,
     "dgpp_nf4i8": _nf4i8,
     "dgpp_mixed346": _mixed346,

@@ -2,11 +2,12 @@
 
 `bits`, `group_size` (-1: all of K), `sym` and `desc_act` hold for every linear inside the layers, and for the head when
 `lm_head` is true. `dynamic` maps "+:" and an expression to other settings and "-:" to none; the first that matches
-counts, and also reaches outside the layers. `extra_config` (AutoRound) does the same by name or expression, with 16
-bits for none. `modules_in_block_to_quantize` names the only ones.
-The version of the zero points follows from `checkpoint_format` ("gptq": 1, "gptq_v2": 2) or `packing_format`
-("auto_round:auto_gptq": 1, other AutoRound packings: 2). For symmetric weights the stored zero points decide instead.
-Source: gptqmodel 7.7 quantization/config.py (dynamic_get); auto-round 0.16 inference/convert_model.py.
+counts, and also reaches outside the layers; a setting of a rule that is not known is refused. A rule may name a draft
+layer `mtp.layers.0` as the one after the model's last, e.g. `layers.48`. `extra_config` (AutoRound) does the same by
+name or expression, with 16 bits for none. `modules_in_block_to_quantize` names the only ones. The version of the zero
+points follows from `checkpoint_format` ("gptq": 1, "gptq_v2": 2) or `packing_format` ("auto_round:auto_gptq": 1, other
+AutoRound packings: 2). For symmetric weights the stored zero points decide instead. Source: gptqmodel 7.7
+quantization/config.py (dynamic_get); auto-round 0.16 inference/convert_model.py.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from dgpp.checkpoint.quantization.names import named_by_regex
+from dgpp.checkpoint.quantization.names import draft_alias, named_by_regex
 from dgpp.checkpoint.quantization.scheme import Scheme
 from dgpp.checkpoint.quantization.section import Section
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED, Tags
 
 LAYER = re.compile(r"(^|\.)layers\.\d+\.")
+SETTINGS = frozenset({"bits", "group_size", "sym", "desc_act"})
+WHILE_QUANTIZING = frozenset({"mse", "damp_percent", "damp_auto_increment", "static_groups", "act_group_aware"})
+"""Settings of a rule of `dynamic`: those that say how weights are stored, and those that say how they were made."""
+
 VERSIONS = {"gptq": 1, "gptq_v2": 2, "auto_round:auto_gptq": 1}
 
 
-def read(section: Section) -> Scheme:
-    """The scheme. Raises CheckpointError naming a packing or a number of bits that is not supported."""
+def read(section: Section, layers: int | None = None) -> Scheme:
+    """The scheme of a model of `layers` layers. Raises CheckpointError naming a packing, a number of bits or a setting
+    that is not supported."""
     version = _version(section)
     base = _tags(section, section, version)
     rules = [
@@ -34,8 +40,9 @@ def read(section: Section) -> Scheme:
     only = [name for names in section.values.get("modules_in_block_to_quantize") or () for name in _list(names)]
 
     def formats(module: str) -> Tags:
+        names = (module, *draft_alias(module, layers))
         for pattern, tags in rules:
-            if module == pattern or named_by_regex(pattern, module, section.where):
+            if pattern in names or any(named_by_regex(pattern, name, section.where) for name in names):
                 return tags
         if LAYER.search(module):
             return base if not only or any(name in module for name in only) else UNQUANTIZED
@@ -61,6 +68,8 @@ def _dynamic(section: Section, version: int) -> list[tuple[str, Tags]]:
         if pattern.startswith("-:"):
             rules.append((pattern[2:], UNQUANTIZED))
         else:
+            if unknown := sorted(entry.values.keys() - SETTINGS - WHILE_QUANTIZING):
+                raise entry.error(f"{unknown[0]} is not supported; supported: {', '.join(sorted(SETTINGS))}")
             rules.append((pattern.removeprefix("+:"), _override(section, entry, version)))
     return rules
 

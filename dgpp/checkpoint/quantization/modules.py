@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,10 @@ BESIDE = frozenset({"bias", "input_scale", "input_global_scale", "k_scale", "v_s
 """Tensors beside a weight that do not change its values: a bias, and scales of activations and of the K/V cache."""
 
 
+SHARD = re.compile(r"\.shard_\d+$")
+"""What the name of a part of a table ends in."""
+
+
 @dataclass
 class Module:
     """The tensors of one module by suffix; `others` are those whose suffix no format has."""
@@ -61,8 +66,14 @@ class Module:
         return self.tensors[suffix].info.stored_shape
 
 
+def whole_of(module: str) -> str:
+    """The name of the table that a module is a part of, by which configs call it; any other module's own name."""
+    return SHARD.sub("", module)
+
+
 def modules_of(tensors: Mapping[str, StoredTensor]) -> dict[str, Module]:
-    """Every module by name. A tensor without a known suffix is a module of its own, unless it is beside a weight."""
+    """Every module by name. A tensor without a known suffix is a module of its own, unless it is beside a weight. The
+    parts of a table have the scales that the table has for all of them."""
     found: dict[str, Module] = {}
     unknown: list[tuple[str, str, str, StoredTensor]] = []
     for name, stored in tensors.items():
@@ -77,6 +88,11 @@ def modules_of(tensors: Mapping[str, StoredTensor]) -> dict[str, Module]:
             found[parent].others[last] = stored
         else:
             found[name] = Module(name, {"": stored})
+    tables = {name: found[whole] for name in found if (whole := whole_of(name)) != name and whole in found}
+    for name, table in tables.items():
+        if not table.payloads:
+            found[name].tensors = {**table.tensors, **found[name].tensors}
+            found.pop(table.name, None)
     return found
 
 

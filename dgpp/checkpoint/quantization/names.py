@@ -14,13 +14,19 @@ from dgpp.checkpoint.errors import CheckpointError
 FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """Modules that hold several projections as one tensor; configs may name the whole or the parts."""
 
-EMBEDDINGS = ("embed_tokens", "embedding", "wte")
+EMBEDDINGS = ("embed_tokens", "embedding", "ngram_embedding", "wte")
 
 
 def parts_of(module: str) -> tuple[str, ...]:
     """The names of the projections that a fused module holds; none for any other."""
     parent, _, name = module.rpartition(".")
     return tuple(f"{parent}.{part}" for part in FUSED.get(name, ()))
+
+
+def draft_alias(module: str, layers: int | None) -> tuple[str, ...]:
+    """The other name of a module of a draft layer, which configs may number after the last of the model's layers."""
+    match = re.search(r"(?:^|\.)mtp\.layers\.(\d+)\.", module)
+    return (f"model.layers.{layers + int(match[1])}.{module[match.end() :]}",) if match and layers else ()
 
 
 def class_of(module: str) -> str:

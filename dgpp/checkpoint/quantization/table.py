@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 
 from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.quantization.dialects import read_scheme
-from dgpp.checkpoint.quantization.modules import Module, Signature, modules_of
+from dgpp.checkpoint.quantization.modules import Module, Signature, modules_of, whole_of
 from dgpp.checkpoint.quantization.observe import Possible, Undecided, possible_tags
 from dgpp.checkpoint.quantization.scheme import Scheme
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED, Tags, agrees
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.formats import format_named
+from dgpp.formats.integers import Integers
+
+BESIDE_WEIGHTS: Tags = (*UNQUANTIZED, Integers().name)
+"""What tensors can be that no config speaks about."""
 
 EXAMPLE = (1024, 1024)
 """A shape that every format can hold."""
@@ -62,7 +66,7 @@ def resolve_formats(checkpoint: Checkpoint) -> FormatTable:
         if isinstance(seen, Undecided):
             undecided[name] = str(seen)
             continue
-        declared = scheme.declared(name) if _is_matrix(module) else UNQUANTIZED
+        declared = scheme.declared(whole_of(name)) if _is_matrix(module) else BESIDE_WEIGHTS
         tag, agreed = _choice(seen, declared)
         if tag is None and seen.partial:
             undecided[name] = _lacking(module, seen, declared)

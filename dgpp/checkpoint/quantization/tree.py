@@ -1,8 +1,8 @@
 """A family's tree with the formats of one checkpoint: what the loader, the memory plan and the forward go by.
 
 A stack whose layers are in several formats becomes one stack for every run of layers in the same format, under the keys
-"0:56" and "56:64"; so nothing that reads one stack has to know of several formats. Experts of one fused tensor are
-always in one format.
+"0:56" and "56:64"; so nothing that reads one stack has to know of several formats. All experts of a layer are in one
+format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dgpp.checkpoint.errors import CheckpointError
 from dgpp.checkpoint.quantization.table import FormatTable, resolve_formats
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED
 from dgpp.checkpoint.reader import Checkpoint
-from dgpp.checkpoint.spec import SpecTree, TensorSpec
+from dgpp.checkpoint.spec import Either, SpecTree, TensorSpec, flatten
 from dgpp.formats import format_named
 
 
@@ -35,27 +35,53 @@ def resolve_tree(tree: SpecTree, checkpoint: Checkpoint, table: FormatTable | No
 def with_formats(tree: SpecTree, format_of: Callable[[str], str | None]) -> SpecTree:
     """`tree` with the formats that `format_of` gives to modules by name; None leaves the format that is there.
 
-    Raises ValueError naming a module whose shape its format cannot hold, or whose format cannot be used there.
+    Of either one subtree or another, the first counts of which `format_of` knows a module. Raises ValueError naming a
+    module whose shape its format cannot hold, or whose format cannot be used there.
     """
     out: SpecTree = {}
     for key, node in tree.items():
-        out[key] = _formatted(node, format_of) if isinstance(node, TensorSpec) else with_formats(node, format_of)
+        if isinstance(node, TensorSpec):
+            out[key] = _formatted(node, format_of)
+        else:
+            out[key] = with_formats(_stored(node, format_of) if isinstance(node, Either) else node, format_of)
     return out
 
 
+def _stored(either: Either, format_of: Callable[[str], str | None]) -> SpecTree:
+    """The subtree that is stored."""
+
+    def known(tree: SpecTree) -> bool:
+        return any(format_of(spec.module(spec.stack[0])) is not None for _, spec in flatten(tree))
+
+    return next(filter(known, either.trees), either.trees[0])
+
+
 def _formatted(spec: TensorSpec, format_of: Callable[[str], str | None]) -> TensorSpec | SpecTree:
-    tags = {layer: _checked(spec, spec.module(layer), format_of(spec.module(layer))) for layer in spec.numbers}
-    runs = [list(run) for _, run in groupby(tags, key=tags.__getitem__)]
+    found: dict[int, tuple[str, str]] = {}  # tag of each layer, and the first module with it
+    for layer, module in spec.names():
+        if (tag := format_of(module)) is None:
+            continue
+        of_layer, first = found.setdefault(layer, (tag, module))
+        if tag != of_layer:
+            raise ValueError(
+                f"module {module} is stored as {tag}, but {first} as {of_layer}; all "
+                f"{'parts of a table' if spec.parts else 'experts of a layer'} must be in one format"
+            )
+    for tag, module in found.values():
+        _check(spec, module, tag)
+    tags = {layer: found[layer][0] if layer in found else spec.format for layer in spec.stack}
+    runs = [tuple(run) for _, run in groupby(tags, key=tags.__getitem__)]
     if len(runs) == 1:
-        return replace(spec, format=tags[spec.first])
+        return replace(spec, format=tags[spec.stack[0]])
+    ends = [*(run[0] for run in runs[1:]), runs[-1][-1] + 1]
     return {
-        f"{run[0]}:{run[-1] + 1}": replace(spec, format=tags[run[0]], first=run[0], layers=len(run)) for run in runs
+        f"{run[0]}:{end}": replace(spec, format=tags[run[0]], numbers=run) for run, end in zip(runs, ends, strict=True)
     }
 
 
-def _checked(spec: TensorSpec, module: str, tag: str | None) -> str:
-    if tag is None or tag == spec.format:
-        return spec.format
+def _check(spec: TensorSpec, module: str, tag: str) -> None:
+    if tag == spec.format:
+        return
     plain = spec.plain or len(spec.shape) < 2
     if plain and tag not in UNQUANTIZED:
         raise ValueError(
@@ -66,7 +92,6 @@ def _checked(spec: TensorSpec, module: str, tag: str | None) -> str:
     if spec.linear and len(spec.shape) > 1 and not codec.exact_in:
         raise ValueError(f"module {module} is stored as {tag}; no kernel multiplies by weights of this format")
     try:
-        codec.arrays(spec.shape)
+        next(iter(replace(spec, format=tag).modules()))
     except ValueError as error:
         raise ValueError(f"module {module} has shape {list(spec.shape)}, but is stored as {error}") from None
-    return tag

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -31,28 +29,15 @@ def attention(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(out float32 [R, H, D], cache_k, cache_v); arguments, order and promise as in `dgpp.kernels.attention`."""
     check_attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, zero)
-    rows = q.shape[0]
     page = cache_k.shape[2]
-    slots, pages_of_slot = page_table.shape
-    live = (jnp.arange(rows) < used) & (position >= 0) & (position < pages_of_slot * page)
-    live &= (slot >= 0) & (slot < slots)
-    last = jnp.where(live, position, 0)
-
-    # A row that is not live is sent to a page that does not exist, and dropped there.
-    pages = jnp.clip(page_table[jnp.where(live, slot, 0), last // page], 0, cache_k.shape[1] - 1)
-    at = (jnp.clip(layer, 0, cache_k.shape[0] - 1), jnp.where(live, pages, cache_k.shape[1]), last % page)
-    keys_bits = as_bits(cache_k).at[at].set(as_bits(k), mode="drop")
-    values_bits = as_bits(cache_v).at[at].set(as_bits(v), mode="drop")
+    live, last, planes = write_planes(k, v, cache_k, cache_v, layer, page_table, position, slot, used)
     queries = widened(as_bits(q))
 
     def attend(row: jax.Array, out: jax.Array) -> jax.Array:
         def walk(j: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            at = (layer, page_table[slot[row], j], 0, 0, 0)
-            size = (1, 1, *cache_k.shape[2:])
-            keys = widened(lax.dynamic_slice(keys_bits, at, size)[0, 0])[:, kv_index]  # [P, H, D]
-            values = widened(lax.dynamic_slice(values_bits, at, size)[0, 0])[:, kv_index]
+            keys, values = page_of(planes, layer, page_table[slot[row], j], kv_index)
             valid = j * page + jnp.arange(page) <= last[row]
-            return _page(queries[row], keys, values, valid, scale, zero, *state)
+            return attend_page(queries[row], keys, values, valid, scale, zero, *state)
 
         heads, dim = q.shape[1:]
         start = (jnp.full(heads, -jnp.inf), jnp.zeros(heads), jnp.zeros((heads, dim)))
@@ -60,12 +45,46 @@ def attention(
         _, length, acc = lax.fori_loop(0, count, walk, start)
         return out.at[row].set(jnp.where(live[row], divided(acc, length[:, None]), 0))
 
-    out = lax.fori_loop(0, rows, attend, jnp.zeros(q.shape, jnp.float32))
-    as_cache = functools.partial(lax.bitcast_convert_type, new_dtype=jnp.bfloat16)
-    return out, as_cache(keys_bits), as_cache(values_bits)
+    out = lax.fori_loop(0, q.shape[0], attend, jnp.zeros(q.shape, jnp.float32))
+    cache_k, cache_v = (lax.bitcast_convert_type(bits, jnp.bfloat16) for bits in planes)
+    return out, cache_k, cache_v
 
 
-def _page(
+def write_planes(
+    k: jax.Array,
+    v: jax.Array,
+    cache_k: jax.Array,
+    cache_v: jax.Array,
+    layer: jax.Array,
+    page_table: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    used: jax.Array,
+) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
+    """(which rows are live, bool [R]; their positions, 0 for others; the two planes with all rows written, uint16)."""
+    page = cache_k.shape[2]
+    slots, pages_of_slot = page_table.shape
+    live = (jnp.arange(k.shape[0]) < used) & (position >= 0) & (position < pages_of_slot * page)
+    live &= (slot >= 0) & (slot < slots)
+    last = jnp.where(live, position, 0)
+    # A row that is not live is sent to a page that does not exist, and dropped there.
+    pages = jnp.clip(page_table[jnp.where(live, slot, 0), last // page], 0, cache_k.shape[1] - 1)
+    at = (jnp.clip(layer, 0, cache_k.shape[0] - 1), jnp.where(live, pages, cache_k.shape[1]), last % page)
+    keys = as_bits(cache_k).at[at].set(as_bits(k), mode="drop")
+    values = as_bits(cache_v).at[at].set(as_bits(v), mode="drop")
+    return live, last, (keys, values)
+
+
+def page_of(
+    planes: tuple[jax.Array, jax.Array], layer: jax.Array, page: jax.Array, kv_index: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The keys and the values of one page for every query head, float32 [P, H, D] each, from uint16 planes."""
+    at, size = (layer, page, 0, 0, 0), (1, 1, *planes[0].shape[2:])
+    keys, values = (widened(lax.dynamic_slice(plane, at, size)[0, 0])[:, kv_index] for plane in planes)
+    return keys, values
+
+
+def attend_page(
     q: jax.Array,  # float32 [H, D]
     keys: jax.Array,  # float32 [P, H, D], likewise values
     values: jax.Array,

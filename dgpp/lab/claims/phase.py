@@ -34,12 +34,16 @@ def _pairs(s: Subject, room: int) -> Iterator[Pair]:
         expected = served(core, 0, 0, tokens, Phase.PREFILL, range(len(tokens)))
         for at, token in enumerate(tokens):
             yield Pair(f"decoded at position {at}", expected[at], served(core, 0, at, (token,), Phase.DECODE, (0,))[0])
+        served(core, 0, 0, tokens[:PREFIX], Phase.PREFILL, ())
+        start = core.keep(0)
         for width in s.effort.widths:
+            core.restore(0, start)
             for at in range(PREFIX, len(tokens), width):
                 group = tokens[at : at + width]
                 found = served(core, 0, at, group, Phase.VERIFY, range(len(group)))
                 yield from _each(f"verified {width} wide", expected, found, at)
         for width in s.effort.widths:
+            core.restore(0, start)
             at, accepted = PREFIX, 1
             while at < len(tokens):
                 right = tokens[at : at + accepted]

@@ -44,6 +44,7 @@ def _pairs(s: Subject, most: int) -> Iterator[Pair]:
             stack.enter_context(session(core, slot, _tokens_held(s, slot, most)))
             context = tokens[:start] if slot == 0 else s.tokens(_context(slot), stream=slot)
             served(core, slot, 0, context, Phase.PREFILL, ())
+        kept = [core.keep(slot) for slot in range(slots)]
         alone = served(core, 0, start, tokens[start:], Phase.DECODE, (0,))[0]
         row = Segment(0, start, tokens[start:], Phase.DECODE, (0,))
         for count in range(1, most + 1):
@@ -51,6 +52,8 @@ def _pairs(s: Subject, most: int) -> Iterator[Pair]:
                 slots_before = _share(place, count, slots - 1)
                 before = _neighbours(s, range(1, 1 + slots_before), place, count)
                 after = _neighbours(s, range(1 + slots_before, slots), count - place, count)
+                for slot, state in enumerate(kept):
+                    core.restore(slot, state)
                 logits = core.step([*before, row, *after]).logits
                 yield Pair(f"{place} rows before it and {count - place} after", alone, np.asarray(logits)[len(before)])
 

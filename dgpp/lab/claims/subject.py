@@ -72,13 +72,17 @@ class Subject:
 def served(core: Core, slot: int, start: int, tokens: Sequence[int], phase: Phase, places: Iterable[int]) -> np.ndarray:
     """Feeds `tokens` at `start` of `slot` in served steps; the logits after those at `places`, float32 [n, V].
 
-    A step returns logits of a few rows only. For more, the same rows are fed again, which writes the same state.
+    A step returns logits of a few rows only. For more, the slot is put back and the same rows are fed again, which
+    writes the same state.
     """
     wanted, most, parts = sorted(places), max(core.settings.row_families), []
     for first in range(0, len(tokens), most):
         part = tuple(tokens[first : first + most])
         here = [place - first for place in wanted if first <= place < first + len(part)]
+        before = core.keep(slot)
         for at in range(0, max(1, len(here)), core.samples):
+            if at:
+                core.restore(slot, before)
             sampled = tuple(here[at : at + core.samples])
             result = core.step([Segment(slot, start + first, part, phase, sampled)])
             parts.append(np.asarray(result.logits)[: len(sampled)])

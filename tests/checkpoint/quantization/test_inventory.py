@@ -33,7 +33,7 @@ def test_W2_without_any_one_of_its_tensors_a_module_is_refused_by_name(release: 
     specs = [spec for _, spec in flatten(resolve_tree(family_tree, release))]
     removed = 0
     for module in MODULES:
-        spec = next(s for s in specs for layer in s.numbers if s.module(layer) == module)
+        spec = next(s for s in specs for layer in s.stack if s.module(layer) == module)
         for array in spec.codec.arrays(spec.shape).values():
             name = array.tensor(module)
             if array.optional or name not in release.tensors:

@@ -22,9 +22,9 @@ from tests.checkpoint.quantization.support import checkpoint_of
 TAGS = ("nvfp4", "nvfp4", "bf16", "fp8_channel", "nvfp4")
 BARE: SpecTree = {
     "layers": {
-        "norm": TensorSpec("layers.{layer}.norm", (128,), ("embed",), layers=5),
-        "mlp": {"up": TensorSpec("layers.{layer}.up", (128, 128), ("mlp", "embed"), layers=5)},
-        "bias": TensorSpec("layers.{layer}.gate.bias", (4,), ("expert",), "f32_bare", layers=5),
+        "norm": TensorSpec("layers.{layer}.norm", (128,), ("embed",), numbers=tuple(range(5))),
+        "mlp": {"up": TensorSpec("layers.{layer}.up", (128, 128), ("mlp", "embed"), numbers=tuple(range(5)))},
+        "bias": TensorSpec("layers.{layer}.gate.bias", (4,), ("expert",), "f32_bare", numbers=tuple(range(5))),
     }
 }
 
@@ -43,7 +43,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def test_layers_in_several_formats_become_several_stacks(checkpoint: Checkpoint) -> None:
     tree = resolve_tree(BARE, checkpoint)
     assert tree == stored()
-    specs = {path: (spec.format, spec.first, spec.layers) for path, spec in flatten(tree)}
+    specs = {path: (spec.format, spec.stack[0], spec.layers) for path, spec in flatten(tree)}
     assert specs == {
         "layers.norm": ("bf16", 0, 5),
         "layers.mlp.up.0:2": ("nvfp4", 0, 2),
@@ -139,7 +139,7 @@ def test_W1_gate_and_up_with_different_global_scales_stay_apart(tmp_path: Path) 
     codec = format_named("nvfp4")
     assert weights["up_proj"].arrays["global_scale"] == np.float32(0.25) != weights["gate_proj"].arrays["global_scale"]
     with pytest.raises(ValueError, match="the parts have different 'weight_scale_2'; keep them apart"):
-        codec.concatenate([weight.arrays for weight in weights.values()], (256, 256), 0)
+        codec.concatenate([weight.arrays for weight in weights.values()], [(256, 256)] * 2, 0)
 
 
 def test_W4_equal_weights_in_both_conventions_give_equal_bits(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Every op in plain JAX float32: products of decoded weights at the highest precision, softmax in one piece.
+
+For comparing a forward with another implementation and for looking at what rounding does, not for serving: no order is
+promised, a packed weight is decoded whole at every use, and activations and planes may be of any type. Arguments and
+meaning are those of the op packages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from dgpp.formats import Weight, format_named
+from dgpp.kernels.linear.arguments import Ranges, check_ranges
+from dgpp.kernels.sparse_attention.reference import selection
+
+HIGHEST = lax.Precision.HIGHEST
+
+
+def linear(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
+    """float32 [R, N]; see `dgpp.kernels.linear`."""
+    return linear_leaves(x, w, layer, used, ((0, w.shape[-1]),))[0]
+
+
+def linear_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
+    """float32 [len(ranges), R, N]; see `dgpp.kernels.linear`."""
+    values, x = decoded(w, layer), x.astype(jnp.float32)
+    ranges = check_ranges("linear_leaves", ranges, w.shape[-1])
+    parts = [jnp.einsum("rk,nk->rn", x[:, a:b], values[:, a:b], precision=HIGHEST) for a, b in ranges]
+    return jnp.where(jnp.arange(x.shape[0])[:, None] < used, jnp.stack(parts), 0)
+
+
+def grouped_linear(x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
+    """float32 [R, E', N]; see `dgpp.kernels.experts`."""
+    return grouped_linear_leaves(x, experts, w, layer, used, ((0, w.shape[-1]),))[0]
+
+
+def grouped_linear_leaves(
+    x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges
+) -> jax.Array:
+    """float32 [len(ranges), R, E', N]; see `dgpp.kernels.experts`."""
+    held, _, k = w.shape
+    values, ranges = decoded(w, layer), check_ranges("grouped_linear_leaves", ranges, k)
+    inputs = jnp.broadcast_to(x if x.ndim == 3 else x[:, None], (*experts.shape, k)).astype(jnp.float32)
+    there = (jnp.arange(x.shape[0])[:, None] < used) & (experts >= 0) & (experts < held)
+
+    def row(pair: tuple[jax.Array, jax.Array]) -> jax.Array:  # [leaves, E', N]
+        one, chosen = pair
+        matrices = values[jnp.clip(chosen, 0, held - 1)]
+        parts = [jnp.einsum("ek,enk->en", one[:, a:b], matrices[..., a:b], precision=HIGHEST) for a, b in ranges]
+        return jnp.stack(parts)
+
+    out = jnp.moveaxis(lax.map(row, (inputs, experts)), 0, 1)
+    return jnp.where(there[None, :, :, None], out, 0)
+
+
+def decoded(w: Weight, layer: jax.Array) -> jax.Array:
+    """The values of one layer by the format's own decode, float32 of the logical shape."""
+    format = format_named(w.format)
+    payload, packed = next(iter(format.arrays(w.shape).items()))
+    arrays = dict(w.arrays)
+    if arrays[payload].ndim > len(packed.shape):
+        arrays = {name: lax.dynamic_index_in_dim(array, layer, keepdims=False) for name, array in arrays.items()}
+    if list(arrays) == ["values"]:
+        return arrays["values"].astype(jnp.float32)
+
+    def decode(held: dict[str, Any]) -> np.ndarray:
+        return np.asarray(format.decode({name: np.asarray(array) for name, array in held.items()}, w.shape), np.float32)
+
+    return jax.pure_callback(decode, jax.ShapeDtypeStruct(w.shape, jnp.float32), arrays)
+
+
+def attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    cache_k: jax.Array,
+    cache_v: jax.Array,
+    layer: jax.Array,
+    page_table: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    kv_index: jax.Array,
+    used: jax.Array,
+    zero: jax.Array,
+    *,
+    scale: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(out float32 [R, H, D], cache_k, cache_v); see `dgpp.kernels.attention`."""
+    tokens = jnp.arange(page_table.shape[1] * cache_k.shape[2])
+    visible = tokens[None] <= position[:, None]
+    planes = (cache_k, cache_v)
+    return _attend(q, k, v, planes, layer, page_table, position, slot, kv_index, used, visible, scale)
+
+
+def sparse_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    cache_k: jax.Array,
+    cache_v: jax.Array,
+    layer: jax.Array,
+    page_table: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    kv_index: jax.Array,
+    blocks: jax.Array,
+    used: jax.Array,
+    zero: jax.Array,
+    *,
+    scale: float,
+    block: int,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(out float32 [R, H, D], cache_k, cache_v); see `dgpp.kernels.sparse_attention`."""
+    tokens = jnp.arange(page_table.shape[1] * cache_k.shape[2])
+    tail = (position[:, None] + 1) // block * block
+    chosen = jnp.repeat(selection(blocks, len(tokens) // block), block, axis=1)
+    visible = (tokens[None] <= position[:, None]) & (chosen | (tokens[None] >= tail))
+    planes = (cache_k, cache_v)
+    return _attend(q, k, v, planes, layer, page_table, position, slot, kv_index, used, visible, scale)
+
+
+def _attend(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    planes: tuple[jax.Array, jax.Array],
+    layer: jax.Array,
+    page_table: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    kv_index: jax.Array,
+    used: jax.Array,
+    visible: jax.Array,  # bool [R, M * P]
+    scale: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Softmax attention over the visible tokens of each row's slot, after the rows' keys and values are written."""
+    page = planes[0].shape[2]
+    live = (jnp.arange(q.shape[0]) < used) & (position >= 0)
+    last, mine = jnp.where(live, position, 0), jnp.where(live, slot, 0)
+    pages = jnp.where(live, page_table[mine, last // page], planes[0].shape[1])  # one that is not there is dropped
+    cache_k, cache_v = (
+        plane.at[layer, pages, last % page].set(new.astype(plane.dtype), mode="drop")
+        for plane, new in zip(planes, (k, v), strict=True)
+    )
+
+    def row(one: tuple[jax.Array, ...]) -> jax.Array:
+        query, at, seen = one
+        keys, values = (
+            plane[layer, at].reshape(-1, *plane.shape[3:])[:, kv_index].astype(jnp.float32)
+            for plane in (cache_k, cache_v)
+        )
+        score = jnp.einsum("hd,thd->ht", query.astype(jnp.float32), keys, precision=HIGHEST) * scale
+        weight = jax.nn.softmax(jnp.where(seen, score, -jnp.inf), axis=-1)
+        # What was never written may be NaN, and 0 * NaN is not 0.
+        return jnp.einsum("ht,thd->hd", weight, jnp.where(seen[:, None, None], values, 0), precision=HIGHEST)
+
+    out = lax.map(row, (q, page_table[mine], visible))
+    return jnp.where(live[:, None, None], out, 0), cache_k, cache_v

@@ -1,0 +1,95 @@
+"""Triton's interpreter over NumPy arrays: the few methods of a tensor that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgpp.kernels.gpu.launch import Out
+
+NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "int8": "i8",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint32": "u32",
+}
+"""Triton's names of the dtypes that kernels meet."""
+
+
+class _Memory:
+    """The storage under a tensor: all of one array's bytes."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def cpu(self) -> _Memory:
+        return self
+
+    def copy_(self, other: _Memory) -> None:
+        """Nothing to do: the interpreter worked on this very memory."""
+
+
+class _Tensor:
+    """A contiguous NumPy array as the interpreter wants to see it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.dtype = NAMES[array.dtype.name]
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def untyped_storage(self) -> _Memory:
+        return _Memory(self.array)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // self.array.itemsize for step in self.array.strides)
+
+    def new_empty(self, *_: Any, **__: Any) -> _Tensor:
+        return _Tensor(self.array)
+
+    def set_(self, storage: _Memory, *_: Any) -> None:
+        self.array = storage.array
+
+
+def interpret(
+    kernel: Any,
+    arguments: Sequence[np.ndarray],
+    outs: Sequence[Out],
+    grid: tuple[int, ...],
+    constants: Mapping[str, Any],
+) -> tuple[np.ndarray, ...]:
+    """The outputs of a kernel, as `dgpp.kernels.gpu.launch.launch` says; what is not written stays NaN or 0x7F."""
+    inputs = [np.ascontiguousarray(value).reshape(value.shape) for value in arguments]
+    results = []
+    for out in outs:
+        if out.alias is None:
+            results.append(np.frombuffer(bytearray(b"\x7f\xff" * _words(out)), np.uint16).view(out.dtype))
+            results[-1] = results[-1][: int(np.prod(out.shape))].reshape(out.shape)
+        else:
+            results.append(inputs[out.alias].copy())
+    kernel[grid](*(_Tensor(array) for array in (*inputs, *results)), **constants)
+    return tuple(results)
+
+
+def _words(out: Out) -> int:
+    size = int(np.prod(out.shape)) * np.dtype(out.dtype).itemsize
+    return -(-size // 4) * 2

@@ -1,0 +1,54 @@
+"""Activations for the f16 kernels: bfloat16 rows as f16, shifted by a power of two per row and K range.
+
+The shift brings the largest element of the row's range into [2^15, 2^16); with it every element down to 2^-32 of the
+largest is exact in f16. It depends on the row and the range alone. `factor` undoes it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def prepare(
+    x: tl.tensor,  # bf16 [R, K]
+    bounds: tl.tensor,  # int32 [leaves, 2]
+    used: tl.tensor,  # int32 scalar
+    out: tl.tensor,  # f16 [leaves, PLANES, RPAD, PADDED]
+    factor: tl.tensor,  # f32 [leaves, RPAD]
+    K: tl.constexpr,
+    RPAD: tl.constexpr,
+    PADDED: tl.constexpr,
+    PLANES: tl.constexpr,  # 2: even columns and odd ones apart
+    UNIT: tl.constexpr,  # 0: columns in their order; else in that of `triton_decode.permuted`
+    EXPONENT: tl.constexpr,  # the power of two by which decoded weights are too small
+    BLOCK: tl.constexpr,  # a power of two, at least PADDED
+) -> None:
+    """Grid (RPAD, leaves). Rows from `used` on, and columns past a leaf's end, are zeros."""
+    row = tl.program_id(0)
+    leaf = tl.program_id(1)
+    start = tl.load(bounds + 2 * leaf)
+    length = tl.load(bounds + 2 * leaf + 1) - start
+    length = tl.where(row < tl.load(used), length, 0)
+    o = tl.arange(0, BLOCK)
+    k = o
+    if UNIT != 0:
+        i = o % UNIT
+        k = o - i + ((i // 2) % 4) * (UNIT // 4) + (i // 16) * 4 + ((i // 8) % 2) * 2 + i % 2
+    x += row.to(tl.int64) * K + start
+    even = tl.load(x + k * PLANES, mask=k * PLANES < length, other=0.0).to(tl.float32)
+    magnitude = even.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    if PLANES == 2:
+        odd = tl.load(x + k * 2 + 1, mask=k * 2 + 1 < length, other=0.0).to(tl.float32)
+        magnitude = tl.maximum(magnitude, odd.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
+    exponent = tl.max(magnitude, axis=0) >> 23
+    # 2^shift * x, with both powers of two normal numbers; a row of zeros or of tiny numbers keeps what fits.
+    shift = tl.minimum(142 - exponent, 126)
+    power = ((shift + 127) << 23).to(tl.float32, bitcast=True)
+    base = leaf.to(tl.int64) * PLANES * RPAD + row
+    tl.store(out + base * PADDED + o, (even * power).to(tl.float16), mask=o < PADDED)
+    if PLANES == 2:
+        tl.store(out + (base + RPAD) * PADDED + o, (odd * power).to(tl.float16), mask=o < PADDED)
+    undo = ((127 - shift + EXPONENT) << 23).to(tl.float32, bitcast=True)
+    tl.store(factor + leaf * RPAD + row, undo)

@@ -1,0 +1,101 @@
+"""How the product kernel reads each weight format: which array holds codes and scales, and where a scale is applied.
+
+A scale per group of K is applied to the group's finished sum, also where it is a power of two that would fit the
+operand of another type: so every operand is exact in f16, which the hardware unpacks fastest. NVFP4's E4M3 scales per
+16 weights are multiplied into the operand instead (exact, at most 6 significant bits).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dgpp.formats import Format
+from dgpp.formats.bf16 import BF16
+from dgpp.formats.dense import Dense
+from dgpp.formats.fp8_block import FP8Block
+from dgpp.formats.fp8_channel import FP8Channel
+from dgpp.formats.fp8_tensor import FP8Tensor
+from dgpp.formats.mxfp4 import MXFP4
+from dgpp.formats.mxfp8 import MXFP8
+from dgpp.formats.nvfp4 import NVFP4
+from dgpp.formats.packed_int import PackedInt
+from dgpp.formats.reference import partial
+from dgpp.kernels.linear.arguments import Ranges
+
+CODES = ("bf16", "f16", "e4m3", "e2m1", "int4", "int8")
+"""The operand codes, in the numbering of `triton_decode`."""
+
+LASTS = ("", "times_row", "times", "divided", "divided_by_inverse")
+"""The epilogues, in the numbering of `triton_product`."""
+
+LEAST_GROUP = 16  # weights in one matrix instruction along K
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The constants of `triton_product.product` that a format decides, and the fields of its arrays."""
+
+    code: str
+    payload: str = "codes"
+    planes: int = 1  # weights in one element of the payload
+    group: int = 0  # weights per finished sum, 0: all of the range
+    scale: str = ""  # field of the scales in the sum or the operand
+    e8m0: bool = False
+    scale_rows: int = 1
+    scale_width: int = 16  # columns of the weight under one scale
+    in_operand: bool = False
+    last: str = ""
+    last_field: str = ""
+
+    @property
+    def exponent(self) -> int:
+        """The power of two by which decoded weights are too small, see `triton_decode`."""
+        return {"e2m1": 6, "int4": 9}.get(self.code, 0)
+
+
+def recipe(format: Format, ranges: Ranges, k: int) -> Recipe | None:
+    """The recipe for a matrix of K = `k` summed over `ranges`; None where the kernel has none."""
+    found = _recipe(format)
+    if found is None:
+        return None
+    size = partial(found.group, ranges, k) if found.group else 0
+    # A group cut too small for the matrix instruction, or into pieces it cannot walk in powers of two.
+    if found.group and (size < LEAST_GROUP * found.planes or size & (size - 1)):
+        return None
+    unit = found.planes * (found.scale_width if found.in_operand else 1)
+    if any(start % unit or (stop % unit and stop != k) for start, stop in ranges):
+        return None
+    return Recipe(**{**found.__dict__, "group": min(size, 128)}) if size else found
+
+
+def _recipe(format: Format) -> Recipe | None:
+    match format:
+        case BF16():
+            return Recipe("bf16", payload="values")
+        case Dense(tag="F16"):
+            return Recipe("f16", payload="values")
+        case FP8Block():
+            grid = {"scale_rows": format.block_rows, "scale_width": format.block_columns}
+            return Recipe("e4m3", group=format.block_columns, scale="scale", e8m0=format.scale == "E8M0", **grid)
+        case FP8Channel():
+            return Recipe("e4m3", last="times_row", last_field="scale")
+        case FP8Tensor():
+            return Recipe("e4m3", last="times", last_field="scale")
+        case NVFP4():
+            last = "divided" if format.divisor else "divided_by_inverse"
+            grid = {"scale": "scale", "in_operand": True}
+            return Recipe("e2m1", planes=2, last=last, last_field="global_scale", **grid)
+        case MXFP4():
+            return Recipe("e2m1", planes=2, group=32, scale="scale", e8m0=True, scale_width=32)
+        case MXFP8():
+            return Recipe("e4m3", group=32, scale="scale", e8m0=True, scale_width=32)
+        case PackedInt():
+            width = {"group": format.per_scale, "scale_width": format.per_scale}
+            return Recipe(f"int{format.bits}", planes=8 // format.bits, scale="scale", **width)
+    return None
+
+
+def alignment(ranges: Ranges) -> int:
+    """The largest power of two, at most 256, that divides where every range starts."""
+    return math.gcd(256, *(start for start, _ in ranges))

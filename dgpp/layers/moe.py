@@ -1,0 +1,103 @@
+"""A mixture of experts with a softmax router, renormalised top-k weights, and a shared expert behind a gate.
+
+Equations: `Qwen3_5MoeSparseMoeBlock` of transformers 5.24. Rounding points: router logits, weights, gate and up, silu
+and the product are bf16; the outputs of all experts stay float32 and are added in float32 within a leaf, whose sum is
+rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dgpp.kernels import Kernels
+from dgpp.kernels.linear import Ranges
+from dgpp.kernels.rounding import divided, exp_f32, rounded, sigmoid_f32
+from dgpp.layers.mlp import swiglu_bf16
+from dgpp.layers.norm import tree_sum
+from dgpp.layers.rounding import to_bf16
+from dgpp.layers.rows import Rows
+from dgpp.layers.taps import Taps
+from dgpp.world import World
+
+SITES = ("logits", "experts", "weights", "act", "shared_act", "shared_weight", "out")
+"""What `moe` shows of itself, each under "moe.<site>"."""
+
+
+def route(logits: jax.Array, k: int, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(experts int32 [R, k] in ascending order of id, their weights bf16 [R, k]) from float32 logits [R, E].
+
+    p = softmax(logits) in float32; the k largest p are chosen, among equal ones the lower id; weights are p divided by
+    the sum of the chosen p (a halving tree in order of id), always renormalised.
+    """
+    odds = exp_f32(logits - jnp.max(logits, axis=-1, keepdims=True), zero)
+    p = divided(odds, tree_sum(odds)[:, None])
+    _, chosen = jax.lax.top_k(p, k)  # of equal values the lower index comes first
+    experts = jnp.sort(chosen.astype(jnp.int32), axis=-1)
+    held = jnp.take_along_axis(p, experts, axis=-1)
+    return experts, to_bf16(divided(held, tree_sum(held)[:, None]))
+
+
+def moe(
+    w: Mapping[str, Any],
+    layer: jax.Array,
+    x: jax.Array,
+    k: int,
+    rows: Rows,
+    expert_ranges: Ranges,
+    shared_ranges: Ranges,
+    world: World,
+    kernels: Kernels,
+    taps: Taps,
+) -> jax.Array:
+    """The experts' mixture of `x`, bf16 [R, D] from bf16 [R, D].
+
+    `w` holds the module's tensors by their names in the checkpoint, stacked over layers: "gate" [E, D] (the router),
+    "experts": {"gate_proj", "up_proj" [E, I, D], or both as "gate_up_proj" [E, 2I, D] with the gate's rows first;
+    "down_proj" [E, D, I]}, "shared_expert": {"gate_proj", "up_proj" [I', D], "down_proj" [D, I']} and
+    "shared_expert_gate" [1, D]. `expert_ranges` and `shared_ranges` are the leaves of the two down_proj's columns on
+    this rank, one for one. Within a leaf rounded(weight * expert) is added from +0 in ascending order of id, then
+    rounded(gate * shared expert).
+    """
+    zero, used = rows.zero, rows.used
+
+    def project(weight: Any) -> jax.Array:
+        return kernels.linear(x, weight, weight.place(layer), used)
+
+    logits = taps("moe.logits", to_bf16(project(w["gate"])))
+    experts, weights = route(logits.astype(jnp.float32), k, zero)
+    taps("moe.experts", experts)
+    taps("moe.weights", weights)
+    act = taps("moe.act", _activated(w["experts"], layer, x, experts, rows, kernels))
+    down = w["experts"]["down_proj"]
+    each = kernels.grouped_linear_leaves(act, experts, down, down.place(layer), used, expert_ranges)  # [l, R, k, D]
+    factor = weights.astype(jnp.float32)
+    total = jnp.zeros((each.shape[0], each.shape[1], each.shape[3]), jnp.float32)
+    for j in range(k):
+        total = total + rounded(each[:, :, j] * factor[:, j, None], zero)
+
+    shared = w["shared_expert"]
+    act = taps("moe.shared_act", swiglu_bf16(project(shared["gate_proj"]), project(shared["up_proj"]), zero))
+    gate = to_bf16(project(w["shared_expert_gate"])).astype(jnp.float32)
+    gate = taps("moe.shared_weight", to_bf16(sigmoid_f32(gate, zero))).astype(jnp.float32)
+    down = shared["down_proj"]
+    one = kernels.linear_leaves(act, down, down.place(layer), used, shared_ranges)
+    return taps("moe.out", world.fold(to_bf16(total + rounded(one * gate, zero))))
+
+
+def _activated(
+    w: Mapping[str, Any], layer: jax.Array, x: jax.Array, experts: jax.Array, rows: Rows, kernels: Kernels
+) -> jax.Array:
+    """silu(gate) * up of the chosen experts, bf16 [R, k, I]."""
+
+    def project(weight: Any) -> jax.Array:
+        return kernels.grouped_linear(x, experts, weight, weight.place(layer), rows.used)
+
+    if "gate_up_proj" in w:
+        gate, up = jnp.split(project(w["gate_up_proj"]), 2, axis=-1)
+    else:
+        gate, up = project(w["gate_proj"]), project(w["up_proj"])
+    return swiglu_bf16(gate, up, rows.zero)

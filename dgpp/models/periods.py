@@ -1,0 +1,85 @@
+"""Walking through layers of several kinds: a scan over every stretch of layers whose kinds repeat.
+
+A model's layers come in kinds (a recurrent mixer or attention, with or without a table), mostly in a fixed rhythm. One
+scan takes a whole rhythm at a step, so that the compiled program holds each kind a few times and not each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgpp.layers.taps import Taps
+from dgpp.models.runs import layer_runs
+
+LONGEST = 8
+"""Layers of the longest rhythm that is looked for."""
+
+Body = Callable[[Any, Mapping[str, Any], jax.Array, Any, Taps], Any]
+"""(kind, weights, number of the layer, carry, taps) -> carry."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """`count` repetitions of `kinds`, from layer `start` on, whose weights are whole stacks."""
+
+    start: int
+    kinds: tuple[Hashable, ...]
+    count: int
+    weights: dict[str, Any]
+
+    @property
+    def stop(self) -> int:
+        """The layer after the last."""
+        return self.start + len(self.kinds) * self.count
+
+
+def through_layers(weights: Mapping[str, Any], kinds: Sequence[Hashable], body: Body, carry: Any, taps: Taps) -> Any:
+    """`carry` after `body` was applied to every layer in turn. `weights` is the subtree of a model's layers, and
+    `kinds` has one entry per layer; a kind is known when the program is traced, a layer's number is not."""
+    runs: list[tuple[range, dict[str, jax.Array]]] = []
+    for stretch in stretches(weights, kinds):
+
+        def step(carry: Any, first: jax.Array, stretch: Stretch = stretch) -> tuple[Any, list[dict[str, jax.Array]]]:
+            seen = []
+            for place, kind in enumerate(stretch.kinds):
+                inner = taps.scoped()
+                carry = body(kind, stretch.weights, first + place, carry, inner)
+                seen.append(inner.seen)
+            return carry, seen
+
+        period = len(stretch.kinds)
+        firsts = jnp.arange(stretch.start, stretch.stop, period, dtype=jnp.int32)
+        carry, seen = jax.lax.scan(step, carry, firsts)
+        runs += [(range(stretch.start + place, stretch.stop, period), one) for place, one in enumerate(seen)]
+    taps.add_layers(runs)
+    return carry
+
+
+def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable]) -> Iterator[Stretch]:
+    """The stretches of a model in order: the longest repetition from each layer on, or the layer alone."""
+    for run, held in layer_runs(weights, len(kinds)):
+        start = run.start
+        while start < run.stop:
+            best = Stretch(start, (kinds[start],), 1, held)
+            for period in range(1, min(LONGEST, (run.stop - start) // 2) + 1):
+                rhythm, count = tuple(kinds[start : start + period]), 1
+                while tuple(kinds[start + count * period : min(run.stop, start + (count + 1) * period)]) == rhythm:
+                    count += 1
+                if count > 1 and count * period > len(best.kinds) * best.count:
+                    best = Stretch(start, rhythm, count, held)
+            yield best
+            start = best.stop
+
+
+def place_among(numbers: Sequence[int], layer: jax.Array) -> jax.Array:
+    """The place of layer `layer`, which may be traced, among the layers with these numbers; int32 scalar."""
+    table = np.zeros(max(numbers) + 1, np.int32)
+    table[list(numbers)] = np.arange(len(numbers))
+    place: jax.Array = jnp.asarray(table)[layer]
+    return place

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from dgpp.formats import Weight
+
+
+@pytest.mark.parametrize("numbers", [(), (0, 1, 2), (5, 6, 7), (3, 7, 11), (0, 1, 2, 4, 5, 6), (9,)])
+def test_every_layer_is_found_by_its_number(numbers: tuple[int, ...]) -> None:
+    w = Weight({}, "bf16", (2, 2), numbers)
+    place = jax.jit(w.place)
+    for index, number in enumerate(numbers or range(3)):
+        assert int(place(jnp.int32(number))) == index
+        assert int(w.place(number)) == index
+
+
+def test_layers_are_part_of_what_a_step_is_compiled_for() -> None:
+    sparse, dense = (Weight({"values": jnp.zeros(3)}, "bf16", (1,), numbers) for numbers in ((3, 7, 11), (0, 1, 2)))
+    assert jax.tree.structure(sparse) != jax.tree.structure(dense)
