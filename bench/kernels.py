@@ -3,21 +3,25 @@
     python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--seconds 300] [--record]
     python -m bench.kernels --tune e4m3 [--rows 16]
 
-Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `bytes` are
-those a call must move at least: its weight once, the inputs and the outputs. `class` is the instruction that
-multiplies, fixed per architecture. `--tune` prints candidates of `dgpp.kernels.linear.triton_tiles`; no choice is made
-at run time.
+Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `seconds` are
+the device's own, from JAX's profiler: the median of a kernel's launches in a pass. `prepare_seconds` is the kernel that
+brings the activations of a row into the operand's form, once for all weights that take them. `bytes` are those a call
+must move at least: its weight once, the inputs and the outputs. `class` is the instruction that multiplies, fixed per
+architecture. `--tune` prints candidates of `dgpp.kernels.linear.triton_tiles`; no choice is made at run time.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
 import itertools
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -50,43 +54,52 @@ FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4",
 Row = dict[str, Any]
 
 
-def median(call: Callable[[], Any], calls: int) -> float:
-    """Seconds of one of the `calls` that `call` makes: the median of REPEATS runs after two first ones."""
+def device_seconds(call: Callable[[], Any]) -> dict[str, float]:
+    """Median seconds on the device by kernel name, of the launches in one profiled `call` after two others."""
     jax.block_until_ready(call())
     jax.block_until_ready(call())
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        jax.block_until_ready(call())
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds) / calls
+    found = collections.defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(call())
+        path = next(Path(folder).rglob("*.xplane.pb"))
+        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+            if plane.name.startswith("/device:GPU"):
+                for event in itertools.chain.from_iterable(line.events for line in plane.lines):
+                    found[event.name].append(event.duration_ns * 1e-9)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
 def read_bandwidth() -> Row:
-    """A row: the sum of 2 GiB, eight times in a call."""
+    """A row: the sum of 2 GiB, eight times in a call, the call's whole time."""
     data = jax.random.normal(jax.random.key(0), (8, READ_BYTES // 4), jnp.float32)
 
     @jax.jit
     def total(data: jax.Array) -> list[jax.Array]:
         return [jnp.sum(part) for part in data]
 
-    seconds = median(lambda: total(data), len(data))
-    return {"name": "memory, read", "seconds": seconds, "bytes": READ_BYTES, "gbps": READ_BYTES / seconds / 1e9}
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        jax.block_until_ready(total(data))
+        seconds.append((time.perf_counter() - started) / len(data))
+    best = statistics.median(seconds[2:])
+    return {"name": "memory, read", "seconds": best, "bytes": READ_BYTES, "gbps": READ_BYTES / best / 1e9}
 
 
-def linear_seconds(kernels: Kernels, weight: Weight, x: jax.Array, ranges: Any) -> float:
-    """Seconds of one product of `x` with each of the stacked weights, their activations prepared once."""
+def linear_seconds(kernels: Kernels, weight: Weight, x: jax.Array, ranges: Any) -> dict[str, float]:
+    """Seconds of the kernels of one product, of `x` with each of the stacked weights."""
     layers = next(iter(weight.arrays.values())).shape[0]
     used = jnp.int32(x.shape[0])
 
     @jax.jit
-    def run(x: jax.Array, weight: Weight, used: jax.Array, layer: jax.Array) -> list[jax.Array]:
+    def run(x: jax.Array, weight: Weight, used: jax.Array) -> list[jax.Array]:
         if ranges is None:
-            return [kernels.linear(x, weight, layer[i], used) for i in range(layers)]
-        return [kernels.linear_leaves(x, weight, layer[i], used, ranges) for i in range(layers)]
+            return [kernels.linear(x, weight, jnp.int32(i), used) for i in range(layers)]
+        return [kernels.linear_leaves(x, weight, jnp.int32(i), used, ranges) for i in range(layers)]
 
-    layer = jnp.arange(layers, dtype=jnp.int32)
-    return median(lambda: run(x, weight, used, layer), layers)
+    found = device_seconds(lambda: run(x, weight, used))
+    return {kernel: sum(found[name] for name in found if kernel in name) for kernel in ("product", "prepare")}
 
 
 def leaves(shape: LinearShape) -> Any:
@@ -110,7 +123,8 @@ def linear_row(kernels: Kernels, weight: Weight, shape: LinearShape, rows: int, 
     """A row of the record."""
     x = jax.random.normal(jax.random.key(2), (rows, shape.k), jnp.float32).astype(jnp.bfloat16)
     ranges = leaves(shape)
-    seconds = linear_seconds(kernels, weight, x, ranges)
+    measured = linear_seconds(kernels, weight, x, ranges)
+    seconds = measured["product"]
     nbytes = weight_bytes(weight) + rows * (2 * shape.k + 4 * shape.n * len(ranges or (0,)))
     gbps = nbytes / seconds / 1e9
     row = {
@@ -126,15 +140,18 @@ def linear_row(kernels: Kernels, weight: Weight, shape: LinearShape, rows: int, 
         "gbps": gbps,
         "fraction": gbps / read_gbps,
     }
+    if measured["prepare"]:
+        row["prepare_seconds"] = measured["prepare"]
     tflops = 2 * rows * shape.n * shape.k / seconds / 1e12
     print(
-        f"{row['name']}: {seconds * 1e6:.1f} us, {gbps:.0f} GB/s = {gbps / read_gbps:.0%}, {tflops:.0f} TFLOP/s",
+        f"{row['name']}: {seconds * 1e6:.1f} us (+ {measured['prepare'] * 1e6:.1f}), {gbps:.0f} GB/s = "
+        f"{gbps / read_gbps:.0%}, {tflops:.0f} TFLOP/s",
         flush=True,
     )
     return row
 
 
-def candidates(code: str, rows: int) -> list[Tile]:
+def candidates(rows: int) -> list[Tile]:
     """Tiles worth trying for one row tile."""
     if rows > 64:
         sizes = itertools.product((128, 256), (128, 256), (64, 128), (8,), (2, 3, 4))
@@ -143,24 +160,27 @@ def candidates(code: str, rows: int) -> list[Tile]:
     return [tile for tile in (Tile(*size) for size in sizes) if tile.columns * tile.bytes * tile.stages <= TUNE_BYTES]
 
 
-def tune(code: str, format: str, rows: int, read_gbps: float, shape: LinearShape, stop: float) -> None:
+def tune(format: str, rows: int, read_gbps: float, shape: LinearShape, stop: float) -> None:
     """Prints the candidates' speeds, best first."""
     kernels, weight = select("triton"), stacked(format, shape)
     x = jax.random.normal(jax.random.key(2), (rows, shape.k), jnp.float32).astype(jnp.bfloat16)
     found = []
-    for tile in candidates(code, rows):
+    for tile in candidates(rows):
         if time.monotonic() > stop:
             break
         with mock.patch.object(triton_linear, "tile", lambda *_, tile=tile: tile):
             try:
-                seconds = linear_seconds(kernels, weight, x, leaves(shape))
+                seconds = linear_seconds(kernels, weight, x, leaves(shape))["product"]
             except Exception as error:  # does not fit the shared memory
                 print("  ", tile, str(error)[:80].replace("\n", " "), flush=True)
                 continue
         found.append((seconds, tile))
     for seconds, tile in sorted(found, key=lambda pair: pair[0]):
         gbps = weight_bytes(weight) / seconds / 1e9
-        print(f"  {code} {rows} rows {dataclasses.astuple(tile)}: {seconds * 1e6:.1f} us {gbps / read_gbps:.0%}", flush=True)
+        print(
+            f"  {format} {rows} rows {dataclasses.astuple(tile)}: {seconds * 1e6:.1f} us {gbps / read_gbps:.0%}",
+            flush=True,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.tune:
         for format in options.tune:
             for rows in options.rows:
-                tune(format, format, int(rows), memory["gbps"], GATE, stop)
+                tune(format, int(rows), memory["gbps"], GATE, stop)
         return 0
     found = [memory | {"fraction": 1.0}]
     for shape, format in itertools.product(QWEN_27B, options.formats):

@@ -62,7 +62,7 @@ def quantize(
         if not _is_linear(spec):
             continue
         names = [name for _, name in spec.names()]
-        if spec.format not in UNQUANTIZED:
+        if spec.format.removesuffix("_bare") not in UNQUANTIZED:
             raise CheckpointError(
                 f"{checkpoint.directory}: {names[0]} is {spec.format} already; give a BF16 checkpoint"
             )
@@ -106,7 +106,7 @@ def _unfit(codec: Format, spec: TensorSpec) -> str:
     """Why the format cannot hold a module of the weight; empty when it can."""
     shape = spec.shape[len(spec.lead) :]
     if len(shape) > 2:
-        return f"its {shape[0]} experts are one tensor, and releases store experts in {codec.name} one by one"
+        return f"it is one tensor {list(shape)} of several matrices, and releases store them in {codec.name} one by one"
     try:
         codec.arrays(shape)
     except ValueError as error:

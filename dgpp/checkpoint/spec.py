@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -219,7 +220,8 @@ def flatten(tree: SpecTree, prefix: str = "") -> Iterator[tuple[str, TensorSpec]
             yield from flatten(node.trees[0] if isinstance(node, Either) else node, path)
 
 
-def even_ranges(size: int, leaves: int = LEAVES, unit: int = 1) -> tuple[tuple[int, int], ...]:
-    """`size` units cut by the floor rule of E-2.6, in elements: leaf r is [size*r//leaves, size*(r+1)//leaves) times
-    `unit`."""
-    return tuple((size * r // leaves * unit, size * (r + 1) // leaves * unit) for r in range(leaves))
+def even_ranges(size: int, leaves: int = LEAVES, unit: int = 1, start: int = 0) -> tuple[tuple[int, int], ...]:
+    """`size` units cut by the floor rule of E-2.6, in elements from `start`: leaf r is [size*r//leaves,
+    size*(r+1)//leaves) times `unit`."""
+    bounds = [start + size * r // leaves * unit for r in range(leaves + 1)]
+    return tuple(pairwise(bounds))

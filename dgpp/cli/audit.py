@@ -28,7 +28,7 @@ def audit(
     sums: Annotated[Path | None, typer.Option(help="A file of sha256sum to compare the digests with.")] = None,
 ) -> None:
     """Prints the inventory, bytes by format, bytes per rank in worlds of 1, 2 and 4, the bytes of weights that a decode
-    step reads, and the SHA-256 of every file.
+    step reads, the state that a rank keeps per token and per slot, and the SHA-256 of every file.
 
     Exit status 1 when a file is not the one that its name in the hub's cache, or --sums, says.
     """
@@ -42,6 +42,8 @@ def audit(
     from dgpp.checkpoint.traffic import experts_per_token, lookups_per_token
     from dgpp.cli.opening import bytes_bar
     from dgpp.cli.show import PIPE_WIDTH, summary
+    from dgpp.cli.state_table import state_table
+    from dgpp.engine.core import CoreSettings
     from dgpp.models import family_of
 
     directory = resolve(model, revision)
@@ -65,6 +67,7 @@ def audit(
     tied = family.tied(config)
     per_token, lookups = experts_per_token(checkpoint.config), lookups_per_token(checkpoint.config)
     console.print(world_table(tree, tied, tuple(rows or (1, 8)), per_token, lookups), highlight=False)
+    console.print(state_table(family, config, CoreSettings.verify_rows), highlight=False)
     for line in _memory():
         say(line)
     if not digests and sums is None:

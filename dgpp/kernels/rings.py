@@ -1,6 +1,12 @@
-"""Rings: the last rows of every slot, the row of position p at place p modulo the depth."""
+"""Rings: the last rows of every slot, the row of position p at place p modulo the depth.
+
+In a step a ring is read first and then written, in place. XLA sees no order between the two, and would copy the ring to
+be free in it, the rings of all layers once per layer; so the place of the write is made to depend on what was read.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,22 +17,43 @@ from dgpp.kernels.lanes import as_bits
 
 def read_ring(ring: jax.Array, layer: jax.Array, slot: jax.Array, position: jax.Array) -> jax.Array:
     """The rows of `slot` and `position` (int32 of one shape [...]) in a ring [L, S, D, *shape]: [..., *shape]."""
-    at = (layer, jnp.maximum(slot, 0), jnp.maximum(position, 0) % ring.shape[2])
     if ring.dtype == jnp.bfloat16:
-        return lax.bitcast_convert_type(as_bits(ring)[at], jnp.bfloat16)
-    return ring[at]
+        return lax.bitcast_convert_type(read_ring(as_bits(ring), layer, slot, position), jnp.bfloat16)
+    mine = lax.dynamic_index_in_dim(ring, layer, keepdims=False)
+    return mine[jnp.maximum(slot, 0), jnp.maximum(position, 0) % ring.shape[2]]
+
+
+def read_row(ring: jax.Array, layer: jax.Array, slot: jax.Array, position: jax.Array) -> jax.Array:
+    """One row: [*shape], of int32 scalars."""
+    if ring.dtype == jnp.bfloat16:
+        return lax.bitcast_convert_type(read_row(as_bits(ring), layer, slot, position), jnp.bfloat16)
+    at = [layer, slot, position % ring.shape[2], *(jnp.int32(0) for _ in ring.shape[3:])]
+    return lax.dynamic_slice(ring, at, (1, 1, 1, *ring.shape[3:]))[0, 0, 0]
 
 
 def write_ring(
-    ring: jax.Array, x: jax.Array, layer: jax.Array, slot: jax.Array, position: jax.Array, keep: jax.Array
+    ring: jax.Array,
+    x: jax.Array,
+    layer: jax.Array,
+    slot: jax.Array,
+    position: jax.Array,
+    keep: jax.Array,
+    read: Sequence[jax.Array],
+    zero: jax.Array,
 ) -> jax.Array:
     """The ring [L, S, D, *shape] with rows x [R, *shape] put in where `keep` (bool [R]) says so.
 
-    No two kept rows may have the same place: of a run of positions keep at most the last D.
+    No two kept rows may have the same place: of a run of positions keep at most the last D. `read` is everything that
+    the step computes from the ring's old rows, or what is computed from that; `zero` as in `dgpp.kernels.rounding`.
     """
     slots, depth = ring.shape[1:3]
-    at = (layer, jnp.where(keep, slot, slots), jnp.maximum(position, 0) % depth)  # a slot that is not there is dropped
+    at = (jnp.where(keep, slot, slots), jnp.maximum(position, 0) % depth)  # a slot that is not there is dropped
+    mine = lax.dynamic_index_in_dim(ring, layer, keepdims=False)
     if ring.dtype == jnp.bfloat16:
-        bits = as_bits(ring).at[at].set(as_bits(x), mode="drop")
-        return lax.bitcast_convert_type(bits, jnp.bfloat16)
-    return ring.at[at].set(x, mode="drop")
+        mine = lax.bitcast_convert_type(as_bits(mine).at[at].set(as_bits(x), mode="drop"), jnp.bfloat16)
+    else:
+        mine = mine.at[at].set(x, mode="drop")
+    for one in read:
+        first = one[(0,) * one.ndim].astype(jnp.float32)
+        layer = layer + (lax.bitcast_convert_type(first, jnp.int32) & zero)
+    return lax.dynamic_update_index_in_dim(ring, mine, layer, 0)

@@ -25,7 +25,7 @@ from dgpp.layers.rounding import to_bf16
 from dgpp.layers.rows import Phase, Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
-from dgpp.layers.window import causal_conv, window, write_ring
+from dgpp.layers.window import causal_conv, window
 from dgpp.world import World
 
 SITES = ("qkv", "conv", "q", "k", "v", "z", "g", "beta", "o", "norm", "out")
@@ -86,7 +86,7 @@ def delta_net(
     values = z.shape[1] // dv
     keys = (qkv.shape[1] - values * dv) // (2 * dk)
 
-    before = window(qkv, state["delta.conv"], state_layer, rows, tuple(range(width - 1, 0, -1)))
+    before, conv = window(qkv, state["delta.conv"], state_layer, rows, tuple(range(width - 1, 0, -1)))
     mixed = to_bf16(causal_conv([*before, qkv], values_of(w["conv1d"], layer), zero))
     mixed = taps("delta.conv", to_bf16(silu(mixed, zero)))
     q, k, v = jnp.split(mixed, (keys * dk, 2 * keys * dk), axis=1)
@@ -110,6 +110,5 @@ def delta_net(
     y = taps("delta.norm", y.reshape(y.shape[0], -1))
     out_proj = w["out_proj"]
     leaves = to_bf16(kernels.linear_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
-    conv = write_ring(state["delta.conv"], qkv, state_layer, rows)
     after: dict[str, Any] = {"delta.s": held.s, "delta.k": held.k, "delta.v": held.v, "delta.gates": held.gates}
     return taps("delta.out", world.fold(leaves)), {**state, **after, "delta.conv": conv}

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.layers.rows import Rows
-from dgpp.layers.window import window, write_ring
+from dgpp.layers.window import window
 
 STATE = ("ngram.tokens",)
 """Its state: a ring of tokens, int32 [] each (before = ngram_size - 1)."""
@@ -142,8 +142,7 @@ def ngram_ids(
     `constants` are `table.ranked`, a rank's row of each, and `table.products` as "ngram.products". The state is the
     ring "ngram.tokens".
     """
-    ring = state["ngram.tokens"]
-    shifted = window(rows.token, ring, state_layer, rows, tuple(range(1, table.ngram_size)))
+    shifted, ring = window(rows.token, state["ngram.tokens"], state_layer, rows, tuple(range(1, table.ngram_size)))
     grams = [rows.token]
     for s, y in enumerate(shifted, 1):
         ended = rows.position < s
@@ -158,7 +157,7 @@ def ngram_ids(
     words = jnp.stack(mixed)[constants["ngram.orders"] - 1]  # [h, R, 2]
     sizes = constants["ngram.sizes"][:, None]
     ids = _remainder(words[..., 0], words[..., 1], sizes, table.bits).T.astype(jnp.int32) + constants["ngram.offsets"]
-    return ids, {**state, "ngram.tokens": write_ring(ring, rows.token, state_layer, rows)}
+    return ids, {**state, "ngram.tokens": ring}
 
 
 def _remainder(high: jax.Array, low: jax.Array, size: jax.Array, bits: int) -> jax.Array:

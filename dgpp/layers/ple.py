@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from dgpp.layers.rounding import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
-from dgpp.layers.window import causal_conv, window, write_ring
+from dgpp.layers.window import causal_conv, window
 from dgpp.world import World
 
 SITES = ("key", "value", "gate", "u", "conv", "out")
@@ -80,13 +79,13 @@ def ple(
     u = to_bf16(gate.astype(jnp.float32)[..., None] * value.astype(jnp.float32)[:, None]).reshape(branches.shape)
     taps("ple.u", u)
 
-    conv, ring = values_of(w["conv1d"], layer), state["ple.conv"]
+    conv = values_of(w["conv1d"], layer)
     normed = norm(u, "norm_conv")
     back = tuple(dilation * i for i in range(conv.shape[-1] - 1, 0, -1))
-    mixed = to_bf16(causal_conv([*window(normed, ring, state_layer, rows, back), normed], conv, zero))
+    before, ring = window(normed, state["ple.conv"], state_layer, rows, back)
+    mixed = to_bf16(causal_conv([*before, normed], conv, zero))
     mixed = taps("ple.conv", to_bf16(silu(mixed, zero)))
-    after: dict[str, Any] = {**state, "ple.conv": write_ring(ring, normed, state_layer, rows)}
-    return add_bf16(branches, taps("ple.out", add_bf16(u, mixed))), after
+    return add_bf16(branches, taps("ple.out", add_bf16(u, mixed))), {**state, "ple.conv": ring}
 
 
 def _gate(key: jax.Array, query: jax.Array, count: int, zero: jax.Array) -> jax.Array:

@@ -26,7 +26,7 @@ from dgpp.layers.rounding import to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
-from dgpp.layers.window import window, write_ring
+from dgpp.layers.window import window
 from dgpp.world import World
 
 Angles = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
@@ -106,24 +106,20 @@ def select(
     q = taps("index.q", turned(q, "q_layernorm", rows.rope))
 
     back = tuple(range(block - 1, 0, -1))
-    members = [*window(raw, state["index_raw"], state_layer, rows, back), raw]
-    starts = [*window(rows.rope, state["index_rope"], state_layer, rows, back[:1]), rows.rope]
+    before, raw_ring = window(raw, state["index_raw"], state_layer, rows, back)
+    starts, rope_ring = window(rows.rope, state["index_rope"], state_layer, rows, back[:1])
+    members = [*before, raw]
     total = members[0].astype(jnp.float32)
     for member in members[1:]:
         total = total + member.astype(jnp.float32)
-    key = turned(to_bf16(total * (1 / block))[:, None], "k_layernorm", starts[0])[:, 0]
+    key = turned(to_bf16(total * (1 / block))[:, None], "k_layernorm", [*starts, rows.rope][0])[:, 0]
     index = _write_blocks(state["index"], taps("index.key", key), state_layer, rows, block)
 
     scores = kernels.index_scores(
         q, index, state_layer, rows.page_table, rows.position, rows.slot, rows.used, zero, block=block
     )
     blocks = kernels.select_blocks(taps("index.scores", scores), c.indexer_budget // block)
-    after = {
-        "index": index,
-        "index_raw": write_ring(state["index_raw"], raw, state_layer, rows),
-        "index_rope": write_ring(state["index_rope"], rows.rope, state_layer, rows),
-    }
-    return taps("index.blocks", blocks), after
+    return taps("index.blocks", blocks), {"index": index, "index_raw": raw_ring, "index_rope": rope_ring}
 
 
 def _write_blocks(index: jax.Array, key: jax.Array, layer: jax.Array, rows: Rows, block: int) -> jax.Array:

@@ -10,34 +10,33 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dgpp.kernels.rings import read_ring
-from dgpp.kernels.rings import write_ring as write_rows
+from dgpp.kernels.rings import read_ring, write_ring
 from dgpp.kernels.rounding import rounded
 from dgpp.layers.rows import Rows
 
 
-def window(x: jax.Array, ring: jax.Array, layer: jax.Array, rows: Rows, back: tuple[int, ...]) -> list[jax.Array]:
-    """For every offset b of `back` the rows at position - b, each of the shape and type of `x` [R, *shape]; zeros
-    before position 0. `ring` is [L, S, D, *shape], not yet written in this step. Raises ValueError when an offset
-    reaches farther than the ring."""
+def window(
+    x: jax.Array, ring: jax.Array, layer: jax.Array, rows: Rows, back: tuple[int, ...]
+) -> tuple[list[jax.Array], jax.Array]:
+    """(for every offset b of `back` the rows at position - b, each of the shape and type of `x` [R, *shape], zeros
+    before position 0; the ring [L, S, D, *shape] with the batch's rows put in).
+
+    Raises ValueError when an offset reaches farther than the ring.
+    """
     depth = ring.shape[2]
-    if any(not 0 <= b <= depth for b in back):
+    if any(not 0 < b <= depth for b in back):
         raise ValueError(f"window: offsets {back} are not all within the ring's depth {depth}")
     order = jnp.arange(x.shape[0], dtype=jnp.int32)
-    found = []
+    found, read = [], []
     for b in back:
         near = x[jnp.maximum(order - b, 0)]
-        far = read_ring(ring, layer, rows.slot, rows.position - b).astype(x.dtype)
+        far = read_ring(ring, layer, rows.slot, rows.position - b)
+        read.append(far)
         held = _wide(order - b >= rows.first, x)
-        found.append(jnp.where(held, near, jnp.where(_wide(rows.position >= b, x), far, jnp.zeros_like(x))))
-    return found
-
-
-def write_ring(ring: jax.Array, x: jax.Array, layer: jax.Array, rows: Rows) -> jax.Array:
-    """The ring with the rows of `x` put in; of a segment longer than the ring only its end."""
-    order = jnp.arange(x.shape[0], dtype=jnp.int32)
-    keep = (order < rows.used) & (rows.last - order < ring.shape[2])
-    return write_rows(ring, x.astype(ring.dtype), layer, rows.slot, rows.position, keep)
+        far = jnp.where(_wide(rows.position >= b, x), far.astype(x.dtype), jnp.zeros_like(x))
+        found.append(jnp.where(held, near, far))
+    keep = (order < rows.used) & (rows.last - order < depth)  # of a segment longer than the ring only its end
+    return found, write_ring(ring, x.astype(ring.dtype), layer, rows.slot, rows.position, keep, read, rows.zero)
 
 
 def causal_conv(taps: list[jax.Array], weight: jax.Array, zero: jax.Array) -> jax.Array:

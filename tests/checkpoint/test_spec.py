@@ -81,3 +81,4 @@ def test_of_alternatives_the_first_is_meant() -> None:
 
 def test_E_2_6_ranges_count_in_units() -> None:
     assert even_ranges(10, unit=16) == ((0, 32), (32, 80), (80, 112), (112, 160))
+    assert even_ranges(10, start=100) == ((100, 102), (102, 105), (105, 107), (107, 110))

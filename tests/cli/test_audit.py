@@ -42,6 +42,19 @@ def test_a_quantised_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "memory available here" in printed
 
 
+def test_the_state_is_listed_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_fixture(FAMILIES["qwen_flash_next"], "tiny", tmp_path / "model")
+    status, printed = audited(capsys, str(directory), "--no-digests")
+    assert status == 0
+    # per token and rank: 1 layer, 2 K/V heads of 32 in bf16; four ranks share them in pairs
+    assert cells(printed, "k")[1:4] == ["128", "64", "64"]
+    assert cells(printed, "index")[1:] == ["8", "8", "8", "", "", ""]  # 16 values of bf16 for every 4 tokens
+    # 3 layers, 6 value heads of 16 x 16 in float32
+    assert cells(printed, "delta.s")[1:5] == ["", "", "", f"{3 * 6 * 16 * 16 * 4:,}"]
+    assert cells(printed, "mtp.k")[1] == "128"
+    assert int(cells(printed, "all")[1].replace(",", "")) == 2 * (128 + 128 + 8)
+
+
 def test_W14_digests_are_printed_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = write_fixture(FAMILIES["llama"], "tiny", tmp_path / "model")
     status, printed = audited(capsys, str(directory))

@@ -31,7 +31,7 @@ def test_every_format_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_quantised_format_has_tested_vectors(capsys: pytest.CaptureFixture[str]) -> None:
     _, rows = printed(capsys)
     kinds = {type(FORMATS[tag]).__name__ for tag, row in rows.items() if not row[-1]}
-    assert kinds <= {"BF16", "Dense", "FP8Chunked"}
+    assert kinds <= {"BF16", "Dense", "FP8Chunked", "Integers"}
 
 
 def test_check_runs_the_vectors(

@@ -94,7 +94,9 @@ def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def test_log_is_within_one_ulp_over_its_whole_range() -> None:
-    x = np.concatenate([positive(1009), np.float32(1) + np.arange(-20000, 20000, dtype=np.float32) * np.float32(2**-22)])
+    x = np.concatenate(
+        [positive(1009), np.float32(1) + np.arange(-20000, 20000, dtype=np.float32) * np.float32(2**-22)]
+    )
     x = x[x != 1]
     assert ulps(log_f32_numpy(x), np.log(x.astype(np.float64))).max() < 1.0
     assert log_f32_numpy(np.float32([1.0]))[0] == 0

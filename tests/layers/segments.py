@@ -72,3 +72,19 @@ def gaussian(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.nd
 def f64(x: Any) -> np.ndarray:
     """`x` as float64."""
     return np.asarray(x).astype(np.float64)
+
+
+def leaves(size: int, count: int = 4) -> tuple[tuple[int, int], ...]:
+    """`size` columns in equal leaves."""
+    return tuple((size * i // count, size * (i + 1) // count) for i in range(count))
+
+
+def layer_rows(capacity: int, x: np.ndarray, *segments: Segment) -> tuple[jnp.ndarray, Rows]:
+    """`x` and the batch of its segments, filled up with padding rows to `capacity`, so that one program serves all."""
+    fill = capacity - len(x)
+    return jnp.asarray(np.pad(x, ((0, fill), *((0, 0) for _ in x.shape[1:])))), rows_of(*segments, padding=fill)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays have the same bits."""
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()

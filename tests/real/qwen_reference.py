@@ -41,6 +41,7 @@ def prompt(config: dict[str, Any]) -> list[int]:
 
 def summary(logits: np.ndarray, layers: list[np.ndarray]) -> dict[str, Any]:
     """What the golden holds of logits [T, V] and the outputs of the layers [T, D]."""
+    logits, layers = logits.astype(np.float64), [x.astype(np.float64) for x in layers]
     return {
         "logits": np.round(logits[:, LOGITS], 6).tolist(),
         "norms": np.round(np.linalg.norm(logits, axis=-1), 5).tolist(),

@@ -18,7 +18,7 @@ from dgpp.kernels.linear import reference
 from dgpp.kernels.linear.arguments import Ranges, check_linear, check_weight
 from dgpp.kernels.linear.triton_prepare import prepare
 from dgpp.kernels.linear.triton_product import product
-from dgpp.kernels.linear.triton_recipe import CODES, LASTS, Recipe, alignment, recipe
+from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, recipe
 from dgpp.kernels.linear.triton_tiles import Tile, tile
 
 LARGEST_UNIT = 64  # columns over which an operand is reordered at most
@@ -51,7 +51,7 @@ def _product(
     layers = payload.shape[0] if check_weight("linear", w) else 1
     step = steps_of(found, tile)
     width = step // found.planes
-    count = step // found.group if found.group else 1
+    count = 1 if found.code == "bf16" else step // found.group
     unit = 0 if found.code in ("bf16", "f16") else min(LARGEST_UNIT, width // count)
     lengths = [stop - start for start, stop in ranges]
     padded = -(-max(lengths) // step) * width
@@ -89,14 +89,13 @@ def _product(
         "TAIL": any(length % step for length in lengths),
         "CODE": CODES.index(found.code),
         "PLANES": found.planes,
-        "GROUP": found.group,
-        "SCALE": int(found.e8m0),
+        "SCALE": SCALES.index(found.kind),
         "SCALE_ROWS": found.scale_rows,
         "SCALE_WIDTH": found.scale_width,
         "COLUMNS": scale.shape[-1] if found.scale else 1,
-        "IN_OPERAND": found.in_operand,
         "LAST": LASTS.index(found.last),
         "UNIT": unit,
+        "COUNT": count,
         "BN": tile.columns,
         "BR": tile.rows,
         "BK": step,
@@ -109,7 +108,7 @@ def _product(
 
 
 def steps_of(found: Recipe, tile: Tile) -> int:
-    """Weights along K in one step of the product kernel: whole groups, whatever the tile says."""
+    """Weights along K in one step of the product kernel: except for bfloat16 one, two or four groups."""
     size = 2 if found.code in ("bf16", "f16") else 1
     step = tile.bytes // size * found.planes
-    return min(max(step, found.group), LARGEST_COUNT * found.group) if found.group else step
+    return step if found.code == "bf16" else min(max(step, found.group), LARGEST_COUNT * found.group)

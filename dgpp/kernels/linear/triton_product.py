@@ -1,10 +1,14 @@
 """Rows times a packed weight on the matrix units, as one Triton kernel for all formats.
 
-Order: a K range is walked in ascending steps; within a step in the order of `triton_decode.permuted`, low nibbles
-before high ones. Without GROUP, one float32 accumulator runs through the range. With it, the sum of every GROUP weights
-starts from +0 and joins the total by one fused multiply-add with its scale, in ascending order. The accumulator belongs
-to one output; the number of rows and the tile sizes move no addition, as long as the instruction class is the same:
-`wgmma` on sm_90 (the weight is its left operand, 64 rows of it at a time), `mma.sync` elsewhere.
+Order, for one output: bfloat16 weights go through one float32 accumulator, in ascending order of K. With every other
+code the sum of each GROUP weights (128, or those under one scale if fewer) starts from +0, low nibbles before high ones
+and otherwise in the order of `triton_decode.permuted`, and joins the total in ascending order: by one addition, or, where
+the group has a scale, one fused multiply-add with it. The number of rows and the tile sizes move no addition, as long as
+the instruction class is the same: `wgmma` on sm_90 (the weight is its left operand, 64 rows of it at a time), `mma.sync`
+elsewhere.
+
+A group's sum is used at once, so the matrix unit is idle before the next group's codes are decoded: with operands in
+registers it must be, or the assembler puts a wait behind every single instruction.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import triton.language as tl
 
 from dgpp.kernels.linear.triton_decode import BF16, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
-NUMBERS = tl.constexpr(0)  # scales are floating-point numbers
-E8M0 = tl.constexpr(1)  # scales are bytes b that stand for 2^(b - 127)
+NO_SCALE = tl.constexpr(0)  # none along K
+NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
+E8M0 = tl.constexpr(2)  # bytes b that stand for 2^(b - 127), likewise
+IN_OPERAND = tl.constexpr(3)  # E4M3, multiplied into the operand
 
 NOTHING = tl.constexpr(0)
 TIMES_ROW = tl.constexpr(1)  # y * last[n]
@@ -57,25 +63,42 @@ def piece(
     x: tl.tensor,  # pointers [EACH, BR] to their activations
     plane: tl.tensor,  # how far the activations of high nibbles are from there
     scale: tl.tensor,
-    column: tl.tensor,
-    end: tl.tensor,
+    first: tl.tensor,  # the weight along K that the piece starts at
+    end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
+    SCALE_WIDTH: tl.constexpr,
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
     BN: tl.constexpr,
     BR: tl.constexpr,
+    EACH: tl.constexpr,
+    UNIT: tl.constexpr,
     ASM: tl.constexpr,
 ) -> tl.tensor:
-    """acc + the finished sum of one group times its scale."""
+    """acc + one group's finished sum, times its scale where it has one."""
+    column = first // SCALE_WIDTH
+    total = tl.zeros((BN, BR), tl.float32)
     if PLANES == 1:
-        total = dot(decode(codes, CODE, ASM), tl.load(x), tl.zeros((BN, BR), tl.float32), ASM)
+        total = dot(decode(codes, CODE, ASM), tl.load(x), total, ASM)
     else:
         low, high = decode_pairs(codes, CODE, ASM)
-        total = dot(low, tl.load(x), tl.zeros((BN, BR), tl.float32), ASM)
+        if SCALE == IN_OPERAND:
+            g = column + tl.arange(0, EACH * PLANES // SCALE_WIDTH)
+            if TAIL:
+                s = e4m3(tl.load(scale[:, None] + g[None, :], mask=g[None, :] < end, other=0))
+            else:
+                s = e4m3(tl.load(scale[:, None] + g[None, :]))
+            s = spread(s, BN, EACH, UNIT, SCALE_WIDTH // PLANES)
+            low *= s
+            high *= s
+        total = dot(low, tl.load(x), total, ASM)
         total = dot(high, tl.load(x + plane), total, ASM)
-    factor = scale_of(scale, column, end, SCALE, TAIL)
-    return tl.fma(total, tl.broadcast_to(factor[:, None], (BN, BR)), acc)
+    if SCALE == NUMBERS or SCALE == E8M0:
+        factor = tl.broadcast_to(scale_of(scale, column, end, SCALE, TAIL)[:, None], (BN, BR))
+    else:
+        factor = tl.full((BN, BR), 1.0, tl.float32)  # Triton would make one product of a product and an addition
+    return tl.fma(total, factor, acc)
 
 
 @triton.jit
@@ -106,14 +129,13 @@ def product(
     TAIL: tl.constexpr,  # whether a leaf ends inside a step
     CODE: tl.constexpr,
     PLANES: tl.constexpr,  # codes in one element of the payload
-    GROUP: tl.constexpr,  # weights per finished sum; 0: one sum
     SCALE: tl.constexpr,
     SCALE_ROWS: tl.constexpr,  # rows and columns of the weight under one scale
     SCALE_WIDTH: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    IN_OPERAND: tl.constexpr,  # E4M3 scales that are multiplied into the operand
+    COLUMNS: tl.constexpr,  # of the grid of scales
     LAST: tl.constexpr,
     UNIT: tl.constexpr,
+    COUNT: tl.constexpr,  # groups in a step: 1, 2 or 4
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -121,7 +143,6 @@ def product(
 ) -> None:
     """Grid (row tiles, column tiles, leaves); the tile of rows is the fastest, so that its weights stay in L2."""
     WIDTH: tl.constexpr = BK // PLANES  # payload elements of a step
-    COUNT: tl.constexpr = BK // GROUP if GROUP else 1
     EACH: tl.constexpr = WIDTH // COUNT
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
@@ -160,46 +181,47 @@ def product(
         if UNIT:
             codes = permuted(codes, BN, WIDTH, UNIT)
         x_i = x_at + i * WIDTH
-        column = (start + i * BK) // SCALE_WIDTH
-        if GROUP == 0:
-            if PLANES == 1:
-                low = decode(codes, CODE, ASM)
-                high = low
+        at = start + i * BK
+        if CODE == BF16:
+            if TAIL:
+                acc = dot(codes, tl.load(x_i, mask=e[:, None] < length - i * BK, other=0.0), acc, ASM)
             else:
-                low, high = decode_pairs(codes, CODE, ASM)
-            if IN_OPERAND:
-                g = column + tl.arange(0, BK // SCALE_WIDTH)
-                if TAIL:
-                    s = e4m3(tl.load(s_at[:, None] + g[None, :], mask=g[None, :] < end, other=0))
-                else:
-                    s = e4m3(tl.load(s_at[:, None] + g[None, :]))
-                s = spread(s, BN, WIDTH, UNIT, SCALE_WIDTH // PLANES)
-                low *= s
-                high *= s
-            if CODE == BF16 and TAIL:
-                acc = dot(low, tl.load(x_i, mask=e[:, None] < length - i * BK, other=0.0), acc, ASM)
-            else:
-                acc = dot(low, tl.load(x_i), acc, ASM)
-            if PLANES == 2:
-                acc = dot(high, tl.load(x_i + plane), acc, ASM)
+                acc = dot(codes, tl.load(x_i), acc, ASM)
         elif COUNT == 1:
-            acc = piece(acc, codes, x_i, plane, s_at, column, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
+            acc = piece(
+                acc, codes, x_i, plane, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
         elif COUNT == 2:
-            c1 = (start + i * BK + GROUP) // SCALE_WIDTH
             w0, w1 = halves(codes, BN, WIDTH)
-            acc = piece(acc, w0, x_i, plane, s_at, column, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
-            acc = piece(acc, w1, x_i + EACH, plane, s_at, c1, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
+            acc = piece(
+                acc, w0, x_i, plane, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
+            acc = piece(
+                acc, w1, x_i + EACH, plane, s_at, at + EACH * PLANES, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
         else:
-            c1 = (start + i * BK + GROUP) // SCALE_WIDTH
-            c2 = (start + i * BK + 2 * GROUP) // SCALE_WIDTH
-            c3 = (start + i * BK + 3 * GROUP) // SCALE_WIDTH
             w01, w23 = halves(codes, BN, WIDTH)
             w0, w1 = halves(w01, BN, WIDTH // 2)
             w2, w3 = halves(w23, BN, WIDTH // 2)
-            acc = piece(acc, w0, x_i, plane, s_at, column, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
-            acc = piece(acc, w1, x_i + EACH, plane, s_at, c1, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
-            acc = piece(acc, w2, x_i + 2 * EACH, plane, s_at, c2, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
-            acc = piece(acc, w3, x_i + 3 * EACH, plane, s_at, c3, end, SCALE, TAIL, CODE, PLANES, BN, BR, ASM)
+            acc = piece(
+                acc, w0, x_i, plane, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
+            acc = piece(
+                acc, w1, x_i + EACH, plane, s_at, at + EACH * PLANES, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
+            acc = piece(
+                acc, w2, x_i + 2 * EACH, plane, s_at, at + 2 * EACH * PLANES, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
+            acc = piece(
+                acc, w3, x_i + 3 * EACH, plane, s_at, at + 3 * EACH * PLANES, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+            )  # fmt: skip
 
     y = acc
     if CODE != BF16:

@@ -8,7 +8,7 @@ operand of another type: so every operand is exact in f16, which the hardware un
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dgpp.formats import Format
 from dgpp.formats.bf16 import BF16
@@ -29,6 +29,10 @@ CODES = ("bf16", "f16", "e4m3", "e2m1", "int4", "int8")
 LASTS = ("", "times_row", "times", "divided", "divided_by_inverse")
 """The epilogues, in the numbering of `triton_product`."""
 
+SCALES = ("", "numbers", "e8m0", "in_operand")
+"""The kinds of scales along K, in the numbering of `triton_product`."""
+
+GROUP = 128
 LEAST_GROUP = 16  # weights in one matrix instruction along K
 
 
@@ -37,14 +41,13 @@ class Recipe:
     """The constants of `triton_product.product` that a format decides, and the fields of its arrays."""
 
     code: str
-    payload: str = "codes"
     planes: int = 1  # weights in one element of the payload
-    group: int = 0  # weights per finished sum, 0: all of the range
-    scale: str = ""  # field of the scales in the sum or the operand
-    e8m0: bool = False
-    scale_rows: int = 1
-    scale_width: int = 16  # columns of the weight under one scale
-    in_operand: bool = False
+    scale: str = ""  # field of the scales along K
+    kind: str = ""  # what they are, in SCALES
+    scale_rows: int = 1  # rows and columns of the weight under one scale
+    scale_width: int = GROUP
+    group: int = GROUP  # weights per finished sum, at most GROUP
+    payload: str = "codes"
     last: str = ""
     last_field: str = ""
 
@@ -59,14 +62,15 @@ def recipe(format: Format, ranges: Ranges, k: int) -> Recipe | None:
     found = _recipe(format)
     if found is None:
         return None
-    size = partial(found.group, ranges, k) if found.group else 0
-    # A group cut too small for the matrix instruction, or into pieces it cannot walk in powers of two.
-    if found.group and (size < LEAST_GROUP * found.planes or size & (size - 1)):
-        return None
-    unit = found.planes * (found.scale_width if found.in_operand else 1)
-    if any(start % unit or (stop % unit and stop != k) for start, stop in ranges):
-        return None
-    return Recipe(**{**found.__dict__, "group": min(size, 128)}) if size else found
+    if found.kind in ("numbers", "e8m0"):
+        size = partial(found.scale_width, ranges, k)
+        # A group cut too small for the matrix instruction, or not in halves.
+        if size < LEAST_GROUP * found.planes or size & (size - 1):
+            return None
+        return replace(found, group=min(size, GROUP))
+    unit = found.scale_width if found.kind else found.planes
+    cut = any(start % unit or (stop % unit and stop != k) for start, stop in ranges)
+    return None if cut else found
 
 
 def _recipe(format: Format) -> Recipe | None:
@@ -76,23 +80,21 @@ def _recipe(format: Format) -> Recipe | None:
         case Dense(tag="F16"):
             return Recipe("f16", payload="values")
         case FP8Block():
-            grid = {"scale_rows": format.block_rows, "scale_width": format.block_columns}
-            return Recipe("e4m3", group=format.block_columns, scale="scale", e8m0=format.scale == "E8M0", **grid)
+            kind = "e8m0" if format.scale == "E8M0" else "numbers"
+            return Recipe("e4m3", 1, "scale", kind, format.block_rows, format.block_columns)
         case FP8Channel():
             return Recipe("e4m3", last="times_row", last_field="scale")
         case FP8Tensor():
             return Recipe("e4m3", last="times", last_field="scale")
         case NVFP4():
             last = "divided" if format.divisor else "divided_by_inverse"
-            grid = {"scale": "scale", "in_operand": True}
-            return Recipe("e2m1", planes=2, last=last, last_field="global_scale", **grid)
+            return Recipe("e2m1", 2, "scale", "in_operand", scale_width=16, last=last, last_field="global_scale")
         case MXFP4():
-            return Recipe("e2m1", planes=2, group=32, scale="scale", e8m0=True, scale_width=32)
+            return Recipe("e2m1", 2, "scale", "e8m0", scale_width=32)
         case MXFP8():
-            return Recipe("e4m3", group=32, scale="scale", e8m0=True, scale_width=32)
+            return Recipe("e4m3", 1, "scale", "e8m0", scale_width=32)
         case PackedInt():
-            width = {"group": format.per_scale, "scale_width": format.per_scale}
-            return Recipe(f"int{format.bits}", planes=8 // format.bits, scale="scale", **width)
+            return Recipe(f"int{format.bits}", 8 // format.bits, "scale", "numbers", scale_width=format.per_scale)
     return None
 
 

@@ -9,7 +9,7 @@ from jax import lax
 from dgpp.kernels.lanes import LANES, tree
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.recurrence.arguments import check_gated_delta
-from dgpp.kernels.rings import read_ring, write_ring
+from dgpp.kernels.rings import read_row, write_ring
 from dgpp.kernels.rounding import exp_f32, rounded
 
 
@@ -53,7 +53,7 @@ def gated_delta(
         if width:
 
             def again(p: jax.Array, s: jax.Array) -> jax.Array:
-                past = [read_ring(ring, layer, mine, p) for ring in (state.k, state.v, state.gates)]
+                past = [read_row(ring, layer, mine, p) for ring in (state.k, state.v, state.gates)]
                 return _advance(s, past[0][key_index], past[1], past[2], zero)
 
             s = lax.fori_loop(start - replay[mine], start, again, s)
@@ -69,7 +69,7 @@ def gated_delta(
         return o, DeltaState(committed, state.k, state.v, state.gates)
     keep = (order < used) & ~commits & (last - order < width)
     rings = (
-        write_ring(ring, x, layer, slot, position, keep)
+        write_ring(ring, x, layer, slot, position, keep, (committed,), zero)
         for ring, x in ((state.k, k), (state.v, v), (state.gates, gates))
     )
     return o, DeltaState(committed, *rings)

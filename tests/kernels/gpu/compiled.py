@@ -1,7 +1,7 @@
 """Kernels compiled for an architecture on a machine without it: Triton's compiler, its assembler, its disassembler.
 
-    launched(function, *arguments) -> the launches that tracing `function` makes
-    compiled(launch, "sm_121") -> registers, shared memory, spills and instructions
+launched(function, *arguments) -> the launches that tracing `function` makes
+compiled(launch, "sm_121") -> registers, shared memory, spills and instructions
 """
 
 from __future__ import annotations
@@ -98,7 +98,12 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
     start, stop = _main_loop(lines)
     loop = _opcodes(lines[start : stop + 1])
     return Compiled(
-        figures["REG"], figures["STACK"] + figures["LOCAL"], made.metadata.shared, sum(loop.values()), _opcodes(lines), loop
+        figures["REG"],
+        figures["STACK"] + figures["LOCAL"],
+        made.metadata.shared,
+        sum(loop.values()),
+        _opcodes(lines),
+        loop,
     )
 
 
