@@ -69,7 +69,9 @@ def tree_of(layers: int) -> dict[str, Any]:
     from dgpp.checkpoint.spec import TensorSpec
 
     def spec(name: str, shape: tuple[int, ...], format: str) -> TensorSpec:
-        return TensorSpec("model.layers.{layer}." + name, shape, ("x",) * len(shape), format, numbers=tuple(range(layers)))
+        return TensorSpec(
+            "model.layers.{layer}." + name, shape, ("x",) * len(shape), format, numbers=tuple(range(layers))
+        )
 
     return {
         "up": spec("experts.up", (16, 1024, 2048), "nvfp4"),

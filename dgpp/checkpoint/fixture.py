@@ -59,6 +59,10 @@ class ReleaseLayout(Protocol):
     def scalars(self) -> tuple[str, ...]:
         """Names of float32 tensors [] beside the weights, with `{layer}` for the layers."""
 
+    @property
+    def without(self) -> str:
+        """An expression for the names of tensors that are left to another release; empty when none are."""
+
 
 class Describes(Protocol):
     """A model family, as far as a fixture needs it; `dgpp.models.FAMILIES` holds them."""
@@ -98,6 +102,8 @@ def write_fixture(family: Describes, release: str, directory: Path | str, seed: 
         write_json(directory / name, content)
     tree = stored_tree(family.tree(family.config(config)), layout)
     tensors = random_tensors(tree, seed, layout.optional)
+    if layout.without:
+        tensors = {name: tensor for name, tensor in tensors.items() if not re.search(layout.without, name)}
     layers = max(spec.stack[-1] + 1 for _, spec in flatten(tree) if spec.layers)
     for name in layout.scalars:
         tensors |= {name.format(layer=layer): ("F32", np.array(1, np.float32)) for layer in range(layers)}

@@ -6,10 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from dgpp.cli.model_options import takes_model_options
 from dgpp.cli.opening import open_for_command, text_side
 from dgpp.cli.streaming import stream_text
+from dgpp.engine.options import ModelOptions
 
 
+@takes_model_options
 def chat(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
@@ -17,6 +20,8 @@ def chat(
     temperature: Annotated[float, typer.Option(min=0, max=2, help="0 is exact greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 0,
     kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Reads a line, answers, and so on until the end of input."""
     from dgpp.engine.core import CoreSettings
@@ -24,7 +29,7 @@ def chat(
     from dgpp.engine.request import ContextLengthExceeded, Request, Sampling
     from dgpp.text.messages import parse_messages
 
-    opened = open_for_command(model, CoreSettings(slots=1), kernels)
+    opened = open_for_command(model, CoreSettings(slots=1), kernels, options)
     text = text_side(opened)
     if text.template is None:
         raise typer.BadParameter(f"{opened.name} has no chat template; use `dgpp generate`")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dgpp.cli.model_options import takes_model_options
 from dgpp.cli.opening import allow_virtual_devices, open_for_command
+from dgpp.engine.options import ModelOptions
 
 if TYPE_CHECKING:
     from dgpp.lab.claims import ClaimResult
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 LARGEST_WORLD = 4
 
 
+@takes_model_options
 def claims(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Name of a claim; may be given several times.")] = None,
@@ -25,6 +28,8 @@ def claims(
     pool_tokens: Annotated[int, typer.Option(help="Tokens of the K/V pool.")] = 2048,
     page_tokens: Annotated[int, typer.Option(help="Tokens of a page.")] = 64,
     kernels: Annotated[str | None, typer.Option(help="Kernels by name; the default ones without.")] = None,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Prints one line for each claim: its name, the family, the backend, how much was compared, and `equal` or the
     first difference.
@@ -41,7 +46,7 @@ def claims(
     if unknown:
         raise typer.BadParameter(f"--only {unknown[0]!r} is unknown; known are: {', '.join(CLAIMS)}")
     settings = CoreSettings(slots=slots, pool_tokens=pool_tokens, page_tokens=page_tokens)
-    examined = Model.of(open_for_command(model, settings, kernels))
+    examined = Model.of(open_for_command(model, settings, kernels, options))
     results: list[ClaimResult] = []
     for name in names:
         with _bar() as progress:

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
+from dgpp.cli.model_options import takes_model_options
 from dgpp.cli.opening import open_for_command, text_side
 from dgpp.cli.streaming import stream_text
+from dgpp.engine.options import ModelOptions
 
 
+@takes_model_options
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue, as it is, without a chat template.")],
     model: Annotated[str | None, typer.Option(help="Directory or hub id; the embedded model without one.")] = None,
@@ -22,13 +25,15 @@ def generate(
         list[str] | None, typer.Option(help="Text that ends the answer; may be given several times.")
     ] = None,
     kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Prints the continuation, then the reason why it ended on stderr."""
     from dgpp.engine.core import CoreSettings
     from dgpp.engine.engine import LocalEngine
     from dgpp.engine.request import Request, Sampling
 
-    opened = open_for_command(model, CoreSettings(slots=1), kernels)
+    opened = open_for_command(model, CoreSettings(slots=1), kernels, options)
     text = text_side(opened)
     tokens = text.tokenizer.encode(prompt, prefix=True)
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)

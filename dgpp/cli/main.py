@@ -68,12 +68,13 @@ def _not_called() -> None:
 
 def _other_refusals() -> tuple[type[Exception], ...]:
     """The other errors that mean bad input. Their modules are imported only once something went wrong."""
+    from dgpp.engine.options import OptionsError
     from dgpp.engine.request import RequestRefused
     from dgpp.models.family import ConfigError
     from dgpp.text.template import TemplateError
     from dgpp.text.tokenizer import TokenizerError
 
-    return ConfigError, TokenizerError, TemplateError, RequestRefused
+    return ConfigError, OptionsError, TokenizerError, TemplateError, RequestRefused
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dgpp.checkpoint.load import Progress
     from dgpp.engine.core import CoreSettings
     from dgpp.engine.open import Opened
+    from dgpp.engine.options import ModelOptions
     from dgpp.text.template import ChatTemplate
     from dgpp.text.tokenizer import Tokenizer
 
@@ -28,22 +29,28 @@ class TextSide:
     eos: frozenset[int]
 
 
-def open_for_command(model: str | None, settings: CoreSettings, kernels: str | None) -> Opened:
-    """The opened model, with a bar while its weights are read, and notes about its checkpoint on stderr.
+def open_for_command(
+    model: str | None, settings: CoreSettings, kernels: str | None, options: ModelOptions | None = None
+) -> Opened:
+    """The opened model, with a bar while its weights are read; on stderr the options that are set, and notes about the
+    checkpoint.
 
-    Wrong settings end the command with status 2.
+    Wrong settings and options end the command with status 2.
     """
     from dgpp.engine.core import SettingsError
     from dgpp.engine.open import open_model
+    from dgpp.engine.options import OptionsError
     from dgpp.kernels import KINDS, default, select
 
     if kernels and kernels not in KINDS:
         raise typer.BadParameter(f"--kernels {kernels!r} is unknown; known are: {', '.join(KINDS)}")
     try:
         with loading_bar() as progress:
-            opened = open_model(model, settings, select(kernels) if kernels else default(), progress)
-    except SettingsError as error:
+            opened = open_model(model, settings, select(kernels) if kernels else default(), progress, options=options)
+    except (SettingsError, OptionsError) as error:
         raise typer.BadParameter(str(error)) from None
+    for line in opened.options.lines():
+        print(f"dgpp: {line}", file=sys.stderr)
     for note in opened.notes:
         print(f"dgpp: note: {note}", file=sys.stderr)
     return opened

@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
+from dgpp.cli.model_options import takes_model_options
 from dgpp.cli.opening import allow_virtual_devices, open_for_command, text_side
+from dgpp.engine.options import ModelOptions
 
 
+@takes_model_options
 def serve(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
     host: Annotated[
@@ -45,6 +48,8 @@ def serve(
     digests: Annotated[
         bool, typer.Option(help="Read all files once more, beside serving, for their SHA-256 in /v1/models/{id}.")
     ] = True,
+    *,
+    options: ModelOptions,
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
     from dgpp.serve.decoding import sampling_defaults
@@ -73,7 +78,7 @@ def serve(
     from dgpp.serve.service import Service
 
     core_settings = CoreSettings(slots=max_concurrency, pool_tokens=kv_capacity, page_tokens=page_tokens, world=world)
-    opened = open_for_command(model, core_settings, kernels)
+    opened = open_for_command(model, core_settings, kernels, options)
     text = text_side(opened)
     operator = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
     try:

@@ -7,7 +7,7 @@ to a few families; `warm_up` runs each once, and nothing compiles afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +17,23 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from dgpp.checkpoint.load import available_memory
+from dgpp.checkpoint.mapped import MappedTable
 from dgpp.checkpoint.slicing import WORLDS, local_format, local_shape, rank_slice
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.traffic import as_stored
 from dgpp.engine.batch import Batch, Segment, build, family_for
+from dgpp.engine.ngrams import NgramReader
 from dgpp.engine.pages import PagePool
 from dgpp.engine.slots import SlotKeeper, SlotState
 from dgpp.formats import Weight
-from dgpp.formats.bf16 import BFLOAT16
+from dgpp.formats.arrays import stacked
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
 from dgpp.layers.rounding import stored_as
+from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps, match_sites
 from dgpp.models import Family
-from dgpp.models.state import Room, StateSpecs, per_slot
+from dgpp.models.state import Room, StateSpecs, per_slot, stored_specs
 from dgpp.world import Mesh, Single, World
 
 RANKED = PartitionSpec("rank")
@@ -88,8 +92,10 @@ class Core:
         settings: CoreSettings | None = None,
         kernels: Kernels | None = None,
         tree: SpecTree | None = None,
+        ngrams: MappedTable | None = None,
     ) -> None:
         """`weights` is the tree of host `Weight`s that `load_weights` returns for `tree`, or for the family's own tree.
+        `ngrams` is the n-gram table of a model whose tree has none because it stays in its files.
 
         Raises SettingsError, before anything is allocated, when the settings contradict each other, when the machine
         has too few devices, or when the caches do not fit its memory.
@@ -108,7 +114,7 @@ class Core:
         self.samples = max(16, s.slots)
         positions = min(self.position_ceiling, pages_per_slot * s.page_tokens)
         constants = family.constants(config, positions, s.world)
-        self.state_specs = _stored(family.state(config, s.world), self.kernels)
+        self.state_specs = stored_specs(family.state(config, s.world), self.kernels.stored)
         _check_memory(s, self.state_specs)
         self.world: World
         self._mesh: jax.sharding.Mesh | None = None
@@ -127,7 +133,10 @@ class Core:
         )
         room = Room(pages, s.page_tokens, s.slots, s.verify_rows)
         self._state = self._zero_state(self.state_specs, room)
-        self._keeper = SlotKeeper(per_slot(self.state_specs), s.slots, s.verify_rows)
+        self.ngrams = ngrams
+        self._reader = _ngram_reader(family, config, ngrams, s.world)
+        back = 0 if self._reader is None else self._reader.back
+        self._keeper = SlotKeeper(per_slot(self.state_specs), s.slots, s.verify_rows, back)
         self._step = self._compile(frozenset())
         self._captured: dict[frozenset[str], Any] = {}
 
@@ -166,7 +175,7 @@ class Core:
     def warm_up(self) -> None:
         """Compiles and runs the step once for every row family, on padding alone."""
         for family in self.settings.row_families:
-            batch = build((), self.pool.table, family, self.samples)
+            batch = self._with_ngrams(build((), self.pool.table, family, self.samples), ())
             picks, _, _ = self._run(self._step, batch)
             picks.block_until_ready()
 
@@ -181,7 +190,16 @@ class Core:
     def _batch(self, segments: Sequence[Segment], samples: int) -> Batch:
         rows = sum(len(s.tokens) for s in segments)
         family = family_for(rows, self.settings.row_families)
-        return build(segments, self.pool.table, family, samples, self._keeper.replays(segments))
+        batch = build(segments, self.pool.table, family, samples, self._keeper.replays(segments))
+        return self._with_ngrams(batch, segments)
+
+    def _with_ngrams(self, batch: Batch, segments: Sequence[Segment]) -> Batch:
+        """`batch` with the rows of a table that stays in its files, if there is one."""
+        if self._reader is None:
+            return batch
+        texts = [(self._keeper.before(segment), segment.tokens) for segment in segments]
+        found = self._reader.rows(texts, len(batch.rows.token)).astype(self.kernels.stored, copy=False)
+        return replace(batch, rows=replace(batch.rows, ngrams=found))
 
     def _run(self, step: Any, batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
         picks, logits, self._state, seen = step(
@@ -207,11 +225,16 @@ class Core:
         if self._mesh is None:
             return jax.jit(step, donate_argnums=2)
 
-        def ranked(weights: Any, constants: Any, state: Any, *rest: Any) -> Any:
+        # The rows of an n-gram table are the only ones of a batch that differ between ranks.
+        row_specs = Rows(**{part.name: REPLICATED for part in fields(Rows)})
+        row_specs = replace(row_specs, ngrams=None if self._reader is None else RANKED)
+
+        def ranked(weights: Any, constants: Any, state: Any, rows: Rows, *rest: Any) -> Any:
+            rows = rows if rows.ngrams is None else replace(rows, ngrams=rows.ngrams[0])
             own = partial(jax.tree.map, lambda spec, x: x[0] if spec == RANKED else x)
             weights, constants = own(self._weight_specs, weights), own(self._constant_specs, constants)
             state = {name: x[0] for name, x in state.items()}
-            picks, logits, state, seen = step(weights, constants, state, *rest)
+            picks, logits, state, seen = step(weights, constants, state, rows, *rest)
             return (picks, logits), {name: x[None] for name, x in state.items()}, jax.tree.map(_first, seen)
 
         def _first(x: jax.Array) -> jax.Array:
@@ -220,7 +243,7 @@ class Core:
         mapped = jax.shard_map(
             ranked,
             mesh=self._mesh,
-            in_specs=(self._weight_specs, self._constant_specs, RANKED, REPLICATED, REPLICATED, REPLICATED),
+            in_specs=(self._weight_specs, self._constant_specs, RANKED, row_specs, REPLICATED, REPLICATED),
             out_specs=(REPLICATED, RANKED, RANKED),
             check_vma=False,
         )
@@ -254,10 +277,11 @@ class Core:
         }
 
 
-def _stored(specs: StateSpecs, kernels: Kernels) -> StateSpecs:
-    """The specs with bfloat16 as the kernels store it."""
-    stored = np.dtype(kernels.stored)
-    return {name: replace(spec, dtype=stored) if spec.dtype == BFLOAT16 else spec for name, spec in specs.items()}
+def _ngram_reader(family: Family, config: Any, ngrams: MappedTable | None, world: int) -> NgramReader | None:
+    """The reader of a table that stays in its files."""
+    source = family.supports.ngram_table
+    table = source.table(config) if source else None
+    return None if ngrams is None or table is None else NgramReader(table, ngrams, world)
 
 
 def _check_memory(settings: CoreSettings, specs: StateSpecs) -> None:
@@ -300,7 +324,7 @@ def _rank_specs(
     sources = {path: path for path in specs}
     if world > 1:
         for path, (source, spec) in tied.items():
-            specs[path], sources[path] = replace(spec, format=specs[source].format), source
+            specs[path], sources[path] = as_stored(spec, specs[source]), source
     return specs, sources
 
 
@@ -317,7 +341,7 @@ def _rank_weights(
         ranked = world > 1 and spec.leaves is not None
         if ranked:
             slices = [rank_slice(spec, node.arrays, world, rank) for rank in range(world)]
-            arrays = {name: (np.stack([part[name] for part in slices]), True) for name in slices[0]}
+            arrays = {name: (stacked([part[name] for part in slices]), True) for name in slices[0]}
         else:
             arrays = {name: (array, False) for name, array in node.arrays.items()}
         *parents, leaf = path.split(".")

@@ -25,19 +25,24 @@ class SlotState:
     """A copy of a slot's rings and committed values: `arrays` [L, ...] each, or [W, L, ...] in a world of W ranks.
 
     Tokens before `committed` are in the committed values; the next `pending` ones have their inputs in the rings.
+    `recent` are the last tokens that were fed, as far as a next segment may need them.
     """
 
     arrays: Mapping[str, jax.Array]
     committed: int
     pending: int
+    recent: tuple[int, ...] = ()
 
 
 class SlotKeeper:
     """Keeps account of the slots of one core. `names` are the arrays that belong to slots; without any, a segment may
-    start anywhere, because pages alone are positional."""
+    start anywhere, because pages alone are positional. `back` is the number of tokens before a segment that the host
+    needs to know."""
 
-    def __init__(self, names: Sequence[str], slots: int, verify_rows: int) -> None:
+    def __init__(self, names: Sequence[str], slots: int, verify_rows: int, back: int = 0) -> None:
         self._names = tuple(names)
+        self._back = back
+        self._recent: list[tuple[int, ...]] = [()] * slots
         self._verify_rows = verify_rows
         self._committed = np.zeros(slots, np.int32)
         self._pending = np.zeros(slots, np.int32)
@@ -63,22 +68,33 @@ class SlotKeeper:
             replay[segment.slot] = segment.start - committed if segment.start else 0
         return replay
 
+    def before(self, segment: Segment) -> tuple[int, ...]:
+        """The last tokens before a segment that its slot can follow: `back` of them, or all if there are fewer."""
+        if not segment.start or not self._back:
+            return ()
+        recent = self._recent[segment.slot]
+        rejected = int(self._committed[segment.slot] + self._pending[segment.slot]) - segment.start
+        return recent[: len(recent) - rejected][-self._back :]
+
     def advance(self, segments: Sequence[Segment]) -> None:
         """Records that a step of `segments` was computed."""
         for segment in segments:
             count = len(segment.tokens)
             verified = segment.phase == Phase.VERIFY
+            if self._back:
+                fed = (*self.before(segment), *segment.tokens)
+                self._recent[segment.slot] = fed[-(self._back + (count if verified else 0)) :]
             self._committed[segment.slot] = segment.start + (0 if verified else count)
             self._pending[segment.slot] = count if verified else 0
 
     def keep(self, slot: int, state: State, ranked: bool) -> SlotState:
         """A copy of a slot's part of `state`; `ranked` arrays have an axis for the ranks in front."""
         arrays = {name: _taken(state[name], slot, axis=2 if ranked else 1) for name in self._names}
-        return SlotState(arrays, int(self._committed[slot]), int(self._pending[slot]))
+        return SlotState(arrays, int(self._committed[slot]), int(self._pending[slot]), self._recent[slot])
 
     def restore(self, slot: int, kept: SlotState, state: State, ranked: bool) -> State:
         """`state` with a slot as it was kept. The arrays that change are donated."""
-        self._committed[slot], self._pending[slot] = kept.committed, kept.pending
+        self._committed[slot], self._pending[slot], self._recent[slot] = kept.committed, kept.pending, kept.recent
         put = {name: _put(state[name], kept.arrays[name], slot, axis=2 if ranked else 1) for name in self._names}
         return {**state, **put}
 

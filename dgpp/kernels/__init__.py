@@ -85,9 +85,18 @@ def _float32() -> Kernels:
 
 
 def _triton() -> Kernels:
+    from dgpp.kernels.attention.triton import attention
     from dgpp.kernels.linear.triton import linear, linear_leaves
+    from dgpp.kernels.recurrence.triton import gated_delta
 
-    return replace(_reference(), name="triton", linear=linear, linear_leaves=linear_leaves)
+    return replace(
+        _reference(),
+        name="triton",
+        linear=linear,
+        linear_leaves=linear_leaves,
+        attention=attention,
+        gated_delta=gated_delta,
+    )
 
 
 KINDS: dict[str, Callable[[], Kernels]] = {

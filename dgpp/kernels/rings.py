@@ -12,23 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dgpp.kernels.lanes import as_bits
-
 
 def read_ring(ring: jax.Array, layer: jax.Array, slot: jax.Array, position: jax.Array) -> jax.Array:
     """The rows of `slot` and `position` (int32 of one shape [...]) in a ring [L, S, D, *shape]: [..., *shape]."""
-    if ring.dtype == jnp.bfloat16:
-        return lax.bitcast_convert_type(read_ring(as_bits(ring), layer, slot, position), jnp.bfloat16)
-    mine = lax.dynamic_index_in_dim(ring, layer, keepdims=False)
-    return mine[jnp.maximum(slot, 0), jnp.maximum(position, 0) % ring.shape[2]]
+    return of_layer(ring, layer)[jnp.maximum(slot, 0), jnp.maximum(position, 0) % ring.shape[2]]
 
 
-def read_row(ring: jax.Array, layer: jax.Array, slot: jax.Array, position: jax.Array) -> jax.Array:
-    """One row: [*shape], of int32 scalars."""
-    if ring.dtype == jnp.bfloat16:
-        return lax.bitcast_convert_type(read_row(as_bits(ring), layer, slot, position), jnp.bfloat16)
-    at = [layer, slot, position % ring.shape[2], *(jnp.int32(0) for _ in ring.shape[3:])]
-    return lax.dynamic_slice(ring, at, (1, 1, 1, *ring.shape[3:]))[0, 0, 0]
+def of_layer(ring: jax.Array, layer: jax.Array) -> jax.Array:
+    """The ring of one layer, [S, D, *shape]."""
+    return lax.dynamic_index_in_dim(ring, layer, keepdims=False)
 
 
 def write_ring(
@@ -48,11 +40,7 @@ def write_ring(
     """
     slots, depth = ring.shape[1:3]
     at = (jnp.where(keep, slot, slots), jnp.maximum(position, 0) % depth)  # a slot that is not there is dropped
-    mine = lax.dynamic_index_in_dim(ring, layer, keepdims=False)
-    if ring.dtype == jnp.bfloat16:
-        mine = lax.bitcast_convert_type(as_bits(mine).at[at].set(as_bits(x), mode="drop"), jnp.bfloat16)
-    else:
-        mine = mine.at[at].set(x, mode="drop")
+    mine = of_layer(ring, layer).at[at].set(x, mode="drop")
     for one in read:
         first = one[(0,) * one.ndim].astype(jnp.float32)
         layer = layer + (lax.bitcast_convert_type(first, jnp.int32) & zero)

@@ -22,11 +22,12 @@ from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import SpecTree
 from dgpp.engine.core import Core, CoreSettings
 from dgpp.engine.open import Opened, open_model
+from dgpp.engine.options import ModelOptions
 from dgpp.engine.request import Sampling, TokenLogprobs
 from dgpp.engine.sampler import Sampler, needs_logits, validate
 from dgpp.engine.session import Session, session
 from dgpp.kernels import select
-from dgpp.lab.layer import Blocks, Layer
+from dgpp.lab.layer import Blocks, Layer, blocks_of, layer_of
 from dgpp.lab.tree import weight_html, weight_table
 from dgpp.lab.unembed import Unembed
 from dgpp.layers.rows import Phase
@@ -78,6 +79,7 @@ class Model:
     weights: dict[str, Any]  # the tree of `Weight`s on the host
     core: Core
     notes: tuple[str, ...] = ()  # what was made of contradictions in the checkpoint
+    options: ModelOptions = field(default_factory=ModelOptions)
     _busy: set[int] = field(default_factory=set)  # slots of sessions
 
     @classmethod
@@ -92,6 +94,7 @@ class Model:
             opened.weights,
             opened.core,
             opened.notes,
+            opened.options,
         )
 
     # --- text ---------------------------------------------------------------------------------------------------------
@@ -223,12 +226,12 @@ class Model:
         layers = self.config.layers
         if not -layers <= index < layers:
             raise IndexError(f"layer {index} is not one of the {layers} layers")
-        return Layer(self, self.blocks, index % layers)
+        return layer_of(self, self.blocks, index % layers)
 
     @cached_property
     def blocks(self) -> Blocks:
         """The compiled blocks of the layers."""
-        return Blocks(self)
+        return blocks_of(self)
 
     @cached_property
     def unembed(self) -> Unembed:
@@ -269,18 +272,19 @@ def load(
     verify_rows: int = CoreSettings.verify_rows,
     kernels: str | None = None,
     progress: Progress | None = None,
+    options: ModelOptions | None = None,
 ) -> Model:
     """The model of a directory or a hub id, or with no argument the embedded one, ready to run.
 
     `slots` and `pool_tokens` bound how many sequences, and tokens in all, can be held at once; `page_tokens` is a
     setting of the numerics (a server's default is the same). `world` is 1, or 2 or 4 on as many devices; `verify_rows`
     is the most rows of one verify segment. `kernels` is a name, None for the default; those that serve give the same
-    bits. `progress(read, total)` hears of every tensor that is read.
+    bits. `progress(read, total)` hears of every tensor that is read. `options` are those of the engine about the model.
 
     Raises CheckpointError for a checkpoint that cannot be read, ValueError for settings that contradict each other.
     """
     settings = CoreSettings(slots, pool_tokens, page_tokens, tuple(row_families), world, verify_rows)
-    return Model.of(open_model(model, settings, select(kernels) if kernels else None, progress))
+    return Model.of(open_model(model, settings, select(kernels) if kernels else None, progress, options=options))
 
 
 def _next(s: Session, tokens: Sequence[int], phase: Phase, sampler: Sampler | None) -> tuple[int, TokenLogprobs | None]:

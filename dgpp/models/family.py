@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dgpp.checkpoint.spec import SpecTree, TensorSpec
+from dgpp.layers.ngram import NgramTable
 from dgpp.models.state import StateSpecs
 
 
@@ -24,7 +25,8 @@ class Release:
     `formats` says how its modules are stored: the first expression that is found in a name gives the tag, and without
     one a module is as the family's tree has it. `files` are further JSON files by name. `optional` are fields of
     formats that a release may have or not ("g_idx", "input_scale") and this one has. `scalars` are float32 tensors []
-    beside the weights, named with `{layer}` for the layers.
+    beside the weights, named with `{layer}` for the layers. `without` is an expression for modules that it leaves to
+    another release; empty for a complete one.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Release:
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     scalars: tuple[str, ...] = ()
+    without: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,34 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class NgramSource:
+    """A family's table of n-grams, as far as an engine needs it to leave the table in files.
+
+    `path` is its place in the tree, `beside` those of the integers that are stored with it, and `table(c)` the hash of
+    a config, None for one without a table.
+    """
+
+    path: str
+    beside: tuple[str, ...]
+    table: Callable[[Any], NgramTable | None]
+
+
+@dataclass(frozen=True)
+class Supports:
+    """Which of the engine's model options a family has; the names are those of the options.
+
+    `dense_weights` and `mtp_expert_format` are expressions, found in the paths of the tensors that an option is about
+    (a path without the layers of a split stack); empty where the family does not have the option. `rope_scaling` says
+    that `config.rope` and `config.max_position_embeddings` may be scaled.
+    """
+
+    dense_weights: str = ""
+    mtp_expert_format: str = ""
+    ngram_table: NgramSource | None = None
+    rope_scaling: bool = False
+
+
+@dataclass(frozen=True)
 class Family:
     """One model family. The functions are those of its module, which reads top to bottom.
 
@@ -71,8 +102,12 @@ class Family:
     `constants(c, positions, world)` and `state(c, world)` describe what stands beside the weights on each rank.
     `sites(c)` are the activations that `forward` can return, each with the numbers of the layers that have it; none
     for one that is not inside a layer.
+    `kinds(c)` is the kind of every layer, `enter(c, weights, rows)` what enters the first, bf16 [R, ...], and `halves`
+    are the parts of a layer in their order: `half(c, kind, w, layer, h, state, constants, rows, world, kernels, taps)`
+    is (h, state), where `w` are the weights of the layers.
     `forward(c, weights, constants, rows, state, world, kernels, taps)` is (hidden [R, D] bf16, state).
     `logits(c, weights, hidden, used, world, kernels)` is [R, V] float32, the same on every rank.
+    `supports` says which options of the engine it has.
     """
 
     name: str
@@ -83,10 +118,14 @@ class Family:
     constants: Callable[[Any, int, int], Constants]
     state: Callable[[Any, int], StateSpecs]
     sites: Callable[[Any], dict[str, tuple[int, ...]]]
+    kinds: Callable[[Any], tuple[Hashable, ...]]
+    enter: Callable[..., Any]
+    halves: Mapping[str, Callable[..., Any]]
     forward: Callable[..., Any]
     logits: Callable[..., Any]
     releases: Mapping[str, Release] = field(default_factory=dict)
     draft: Draft | None = None
+    supports: Supports = Supports()
 
     def tree(self, config: Any, draft: bool = True) -> SpecTree:
         """The tree of all tensors, with those of the prediction layer under "mtp" if there are any and `draft`."""

@@ -8,7 +8,7 @@ float32 until their product; attention scores and sums are float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,37 +219,39 @@ def forward(
 
     All rows are written to the cache before any attends, so segments of any length and phase mix freely.
     """
-    position = jnp.maximum(rows.rope[:, 0], 0)
-    cos, sin = constants["cos"][position], constants["sin"][position]
-    h = taps("embed", embed(weights["embed"], rows.token))
+    h = taps("embed", enter(c, weights, rows))
 
     def body(kind: Any, w: Mapping[str, Weight], layer: jax.Array, carry: Any, inner: Taps) -> Any:
-        h, state = carry
-        h, state = attention_block(
-            c, w, layer, h, (cos, sin), constants["kv_index"], rows, state, world, kernels, inner
-        )
-        h = mlp_block(c, w, layer, h, rows, world, kernels, inner)
-        inner("out", h)
-        return h, state
+        for half in HALVES.values():
+            carry = half(c, kind, w, layer, *carry, constants, rows, world, kernels, inner)
+        inner("out", carry[0])
+        return carry
 
-    h, state = through_layers(weights["layers"], ("llama",) * c.layers, body, (h, state), taps)
+    h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
     return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), state
+
+
+def enter(c: LlamaConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
+    """What enters the first layer: the embeddings of the rows' tokens, bf16 [R, D]."""
+    return embed(weights["embed"], rows.token)
 
 
 def attention_block(
     c: LlamaConfig,
+    kind: str,
     w: Mapping[str, Weight],
     layer: jax.Array,
     h: jax.Array,
-    rope: tuple[jax.Array, jax.Array],
-    kv_index: jax.Array,
-    rows: Rows,
     state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
+    rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + attention(norm(h)), bf16 [R, D]; state). `w` is stacked over layers; `layer` picks one."""
+    position = jnp.maximum(rows.rope[:, 0], 0)
+    rope = constants["cos"][position], constants["sin"][position]
     x = taps("attn_norm", rms_norm(h, _vector(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
@@ -260,7 +262,8 @@ def attention_block(
     k = taps("attn.k", apply_rope(heads("k_proj"), *rope, rows.zero))
     v = taps("attn.v", heads("v_proj"))
     mix, k_plane, v_plane = kernels.attention(
-        q, k, v, state["k"], state["v"], layer, rows.page_table, rows.position, rows.slot, kv_index,
+        q, k, v, state["k"], state["v"], layer, rows.page_table, rows.position, rows.slot,
+        constants["kv_index"],
         scale=c.head_dim**-0.5, zero=rows.zero, used=rows.used,
     )  # fmt: skip
     mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
@@ -271,18 +274,30 @@ def attention_block(
 
 def mlp_block(
     c: LlamaConfig,
+    kind: str,
     w: Mapping[str, Weight],
     layer: jax.Array,
     h: jax.Array,
+    state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> jax.Array:
-    """h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]. `w` is stacked over layers; `layer` picks one."""
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]; state). `w` is stacked; `layer` picks one."""
     x = taps("mlp_norm", rms_norm(h, _vector(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
-    return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps))
+    return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps)), state
+
+
+HALVES: Mapping[str, Callable[..., Any]] = {"mixer": attention_block, "mlp": mlp_block}
+"""The parts of a layer, in their order."""
+
+
+def kinds(c: LlamaConfig) -> tuple[str, ...]:
+    """The kind of every layer: there is one."""
+    return ("attention",) * c.layers
 
 
 def _vector(w: Weight, layer: jax.Array) -> jax.Array:
@@ -314,6 +329,9 @@ FAMILY = Family(
     constants=constants,
     state=state,
     sites=sites,
+    kinds=kinds,
+    enter=enter,
+    halves=HALVES,
     forward=forward,
     logits=logits,
     releases=RELEASES,

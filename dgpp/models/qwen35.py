@@ -8,7 +8,7 @@ layer, `draft`, is that of its generic `MtpModel`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -31,17 +31,19 @@ from dgpp.layers.rounding import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
-from dgpp.models.family import Constants, Draft, Family
+from dgpp.models.family import Constants, Draft, Family, Supports
 from dgpp.models.heads import head_index
 from dgpp.models.periods import place_among, through_layers
 from dgpp.models.qwen35_releases import RELEASES
-from dgpp.models.qwen_config import LINEAR, HybridConfig, hybrid_fields
+from dgpp.models.qwen_config import FULL, LINEAR, HybridConfig, hybrid_fields
 from dgpp.models.qwen_specs import Specs, attention_specs, delta_net_specs, mlp_specs, moe_specs, norm_spec
 from dgpp.models.state import PlaneSpec, RingSpec, SlotSpec, StateSpecs
 from dgpp.world import World
 
 LAYER = "model.language_model.layers.{layer}."
 DRAFT_LAYER = "mtp.layers.{layer}."
+DRAFT_EXPERTS = r"^mtp\.layers\.mlp\.experts\."
+"""The prediction layer's routed experts in the tree."""
 
 
 def config(raw: Mapping[str, Any]) -> HybridConfig:
@@ -183,32 +185,55 @@ def forward(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(final hidden state of every row, bf16 [R, D]; the state moved on by the rows)."""
-    angles = c.rope.angles(constants["cos"], constants["sin"], rows.rope)
-    h = taps("embed", embed(weights["embed"], rows.token))
+    h = taps("embed", enter(c, weights, rows))
 
     def body(kind: Any, w: Mapping[str, Any], layer: jax.Array, carry: Any, inner: Taps) -> Any:
-        h, state = carry
-        x = inner("input_norm", norm(c, w["norms"]["input_norm"], layer, h, rows))
-        if kind == LINEAR:
-            place = place_among(c.linear_layers, layer)
-            y, state = delta_mixer(c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, inner)
-        else:
-            place = place_among(c.full_layers, layer)
-            y, state = attention_mixer(
-                c, w["attention"], layer, x, angles, constants, rows, state, place, world, kernels, inner
-            )
-        h = add_bf16(h, y)
-        x = inner("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows))
-        h = inner("out", add_bf16(h, mlp_block(c, w["mlp"], layer, x, rows, world, kernels, inner)))
-        return h, state
+        for half in HALVES.values():
+            carry = half(c, kind, w, layer, *carry, constants, rows, world, kernels, inner)
+        inner("out", carry[0])
+        return carry
 
-    h, state = through_layers(weights["layers"], c.layer_types, body, (h, state), taps)
+    h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
     return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows)), state
+
+
+def kinds(c: HybridConfig) -> tuple[str, ...]:
+    """The kind of every layer."""
+    return c.layer_types
+
+
+def enter(c: HybridConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
+    """What enters the first layer: the embeddings of the rows' tokens, bf16 [R, D]."""
+    return embed(weights["embed"], rows.token)
 
 
 def norm(c: HybridConfig, w: Weight, layer: jax.Array, x: jax.Array, rows: Rows) -> jax.Array:
     """RMSNorm with 1 + w, bf16 [R, D]."""
     return rms_norm_1p(x, values_of(w, layer), c.rms_norm_eps, rows.zero)
+
+
+def mixer_block(
+    c: HybridConfig,
+    kind: str,
+    w: Mapping[str, Any],
+    layer: jax.Array,
+    h: jax.Array,
+    state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
+    rows: Rows,
+    world: World,
+    kernels: Kernels,
+    taps: Taps,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(h + DeltaNet or attention of norm(h), bf16 [R, D]; state)."""
+    x = taps("input_norm", norm(c, w["norms"]["input_norm"], layer, h, rows))
+    if kind == LINEAR:
+        place = place_among(c.linear_layers, layer)
+        y, state = delta_mixer(c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, taps)
+    else:
+        place = place_among(c.full_layers, layer)
+        y, state = attention_mixer(c, w["attention"], layer, x, constants, rows, state, place, world, kernels, taps)
+    return add_bf16(h, y), state
 
 
 def delta_mixer(
@@ -235,7 +260,6 @@ def attention_mixer(
     w: Mapping[str, Weight],
     layer: jax.Array,
     x: jax.Array,
-    angles: tuple[jax.Array, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
     state: dict[str, jax.Array],
@@ -245,6 +269,7 @@ def attention_mixer(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(gated attention of x, bf16 [R, D]; state). `place` is the layer's among the attention layers."""
+    angles = c.rope.angles(constants["cos"], constants["sin"], rows.rope)
     ranges = local_ranges(attention_specs(c, LAYER, c.full_layers)["o_proj"], world.size)
     return attention.gated_attention(
         c, w, layer, x, angles, rows, state, place, constants["kv_index"], ranges, world, kernels, taps
@@ -253,22 +278,30 @@ def attention_mixer(
 
 def mlp_block(
     c: HybridConfig,
+    kind: str,
     w: Mapping[str, Any],
     layer: jax.Array,
-    x: jax.Array,
+    h: jax.Array,
+    state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> jax.Array:
-    """The dense MLP, or the mixture of experts, of x: bf16 [R, D]."""
-    if c.moe is None:
-        ranges = local_ranges(mlp_specs(c.hidden_size, c.intermediate_size, LAYER, ())["down_proj"], world.size)
-        return mlp(w, layer, x, rows, ranges, world, kernels, taps)
-    return experts_block(c, w, layer, x, rows, world, kernels, taps)
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(h + the dense MLP, or the mixture of experts, of norm(h), bf16 [R, D]; state)."""
+    x = taps("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows))
+    if c.moe is not None:
+        return add_bf16(h, experts(c, w["mlp"], layer, x, rows, world, kernels, taps)), state
+    ranges = local_ranges(mlp_specs(c.hidden_size, c.intermediate_size, LAYER, ())["down_proj"], world.size)
+    return add_bf16(h, mlp(w["mlp"], layer, x, rows, ranges, world, kernels, taps)), state
 
 
-def experts_block(
+HALVES: Mapping[str, Callable[..., Any]] = {"mixer": mixer_block, "mlp": mlp_block}
+"""The parts of a layer, in their order."""
+
+
+def experts(
     c: HybridConfig,
     w: Mapping[str, Any],
     layer: jax.Array,
@@ -328,18 +361,13 @@ def draft(
     that of `hidden`.
     """
     w, layer = weights["mtp"], jnp.int32(0)
-    angles = c.rope.angles(constants["cos"], constants["sin"], rows.rope)
     e = norm(c, w["pre_fc_norm_embedding"], layer, embed(weights["embed"], token), rows)
     n = norm(c, w["pre_fc_norm_hidden"], layer, hidden, rows)
     h = to_bf16(kernels.linear(jnp.concatenate([e, n], axis=-1), w["fc"], layer, rows.used))
     layers = w["layers"]
     x = norm(c, layers["norms"]["input_norm"], layer, h, rows)
-    y, state = attention_mixer(
-        c, layers["attention"], layer, x, angles, constants, rows, state, layer, world, kernels, taps
-    )
-    h = add_bf16(h, y)
-    x = norm(c, layers["norms"]["post_attention_norm"], layer, h, rows)
-    h = add_bf16(h, mlp_block(c, layers["mlp"], layer, x, rows, world, kernels, taps))
+    y, state = attention_mixer(c, layers["attention"], layer, x, constants, rows, state, layer, world, kernels, taps)
+    h, state = mlp_block(c, FULL, layers, layer, add_bf16(h, y), state, constants, rows, world, kernels, taps)
     out = norm(c, w["norm"], layer, h, rows)
     return out, out, state
 
@@ -353,8 +381,12 @@ FAMILY = Family(
     constants=constants,
     state=state,
     sites=sites,
+    kinds=kinds,
+    enter=enter,
+    halves=HALVES,
     forward=forward,
     logits=logits,
     releases=RELEASES,
     draft=Draft(draft_tree, draft_state, draft, forward),
+    supports=Supports(dense_weights="^head$", mtp_expert_format=DRAFT_EXPERTS, rope_scaling=True),
 )

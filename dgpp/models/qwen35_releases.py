@@ -42,7 +42,7 @@ TEXT: dict[str, Any] = {
     "mtp_num_hidden_layers": 1,
     "mtp_use_dedicated_embeddings": False,
 }
-EXPERTS = {
+EXPERTS: dict[str, Any] = {
     "num_experts": 8,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 32,
@@ -84,7 +84,7 @@ def config_of(
 ) -> dict[str, Any]:
     """The config.json of an architecture: text part, a small vision part, and quantization if there is any."""
     vision = {**VISION, "out_hidden_size": text["hidden_size"]}
-    config = {"architectures": [architecture], "model_type": model_type, "text_config": dict(text)}
+    config: dict[str, Any] = {"architectures": [architecture], "model_type": model_type, "text_config": dict(text)}
     config |= {"vision_config": vision, **TOKENS, "tie_word_embeddings": False}
     return config if quantization is None else {**config, "quantization_config": dict(quantization)}
 
@@ -93,7 +93,7 @@ PLAIN = (Release("tiny-dense", dense(DENSE), shards=2), Release("tiny-moe", moe(
 
 # --- quantised ------------------------------------------------------------------------------------------------------
 
-WIDE = {
+WIDE: dict[str, Any] = {
     "hidden_size": 256,
     "linear_num_key_heads": 4,
     "linear_num_value_heads": 8,
@@ -106,12 +106,12 @@ WIDE = {
 
 LINEARS = r"linear_attn\.(in_proj_qkv|in_proj_z|out_proj)|self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj"
 
-BLOCK_FP8 = {
+BLOCK_FP8: dict[str, Any] = {
     "quant_method": "fp8",
     "fmt": "e4m3",
     "activation_scheme": "dynamic",
     "weight_block_size": [128, 128],
-    "modules_to_not_convert": ["lm_head", "mtp.fc"],
+    "modules_to_not_convert": ["lm_head", "mtp.fc", r".*linear_attn\.(conv1d|in_proj_[ab])"],
 }
 _NVFP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True}
 _FP8 = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
@@ -139,7 +139,7 @@ _UNSLOTH = {
     # A name that is a prefix of targeted ones, which it does not exclude.
     "ignore": ["model.language_model.layers.0.linear_attn", r"re:^mtp.*"],
 }
-_MODELOPT = {
+MODELOPT_NVFP4: dict[str, Any] = {
     "quant_method": "modelopt",
     "quant_algo": "NVFP4",
     "config_groups": {
@@ -179,7 +179,7 @@ QUANTIZED = (
     # nvidia/Qwen3.5-122B-A10B-NVFP4: routed experts alone
     Release(
         "122b-nvfp4",
-        moe({**MOE, **WIDE, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}, _MODELOPT),
+        moe({**MOE, **WIDE, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}, MODELOPT_NVFP4),
         2,
         (("^mtp", "bf16"), (r"mlp\.experts\.", "nvfp4")),
         optional=frozenset({"input_scale"}),

@@ -9,7 +9,7 @@ multi-token-prediction layer, which transformers lacks: `qwen4_exp_mtp.py` of SG
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -40,7 +40,7 @@ from dgpp.layers.sparse_attention import sparse_attention
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models import qwen35
-from dgpp.models.family import ConfigError, Constants, Draft, Family
+from dgpp.models.family import ConfigError, Constants, Draft, Family, NgramSource, Supports
 from dgpp.models.heads import head_leaves
 from dgpp.models.periods import place_among, through_layers
 from dgpp.models.qwen35 import head_spec
@@ -56,6 +56,23 @@ DRAFT_LAYER = "mtp.layers.{layer}."
 DRAFT_MIXER = "mtp.hyper_connection_mixer."
 BRANCHES = 4
 HASH_LEAVES = 4
+IDS = "ngram.ids"
+"""What a step adds to the constants: the rows of the table that each row of the batch reads."""
+
+Kind = tuple[str, bool]
+"""Of a layer: its mixer, and whether a table is read before it."""
+DENSE = (
+    r"^head$|delta_net\.(in_proj_qkv|in_proj_z|out_proj)$|attention\.[qkvo]_proj$|indexer\.index_qk_proj$"
+    r"|input_mix_weight_(down|up)$|shared_expert\.\w+_proj$|ple\.(key|value)_proj$"
+)
+"""What `dense_weights` is about: no norm, convolution or router, no weights of a way back, not the fc of the draft."""
+
+PLE = "layers.ple."
+NGRAMS = NgramSource(
+    f"{PLE}ngram_embedding",
+    (f"{PLE}layer_multipliers", f"{PLE}ngram_heads_vocab_sizes", f"{PLE}ngram_heads_offsets"),
+    lambda c: c.ngram if c.ple_layers else None,
+)
 
 
 @dataclass(frozen=True)
@@ -198,7 +215,11 @@ def ple_specs(c: FlashNextConfig) -> Specs:
         "norm_query": norm_spec(f"{prefix}norm_query", wide, only),
         "norm_conv": norm_spec(f"{prefix}norm_conv", wide, only),
         "conv1d": TensorSpec(
-            f"{prefix}conv1d", (wide, 1, c.ple_conv_kernel_size), ("channels", "one", "taps"), numbers=only
+            f"{prefix}conv1d",
+            (wide, 1, c.ple_conv_kernel_size),
+            ("channels", "one", "taps"),
+            numbers=only,
+            linear=False,
         ),
     }
 
@@ -330,39 +351,53 @@ def branches_after(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(the branches after the last layer, bf16 [R, 4 D]: what the prediction layer reads; the state)."""
-    branches = spread_branches(taps("embed", embed(weights["embed"], rows.token)), c.hc_count)
-    ids = None
+    branches = enter(c, weights, rows)
+    taps("embed", branches[:, : c.hidden_size])
     if c.ple_layers and rows.ngrams is None:
         ids, state = ngram_ids(c.ngram, constants, rows, state, jnp.int32(0))
+        constants = {**constants, IDS: ids}
 
     def body(kind: Any, w: Mapping[str, Any], layer: jax.Array, carry: Any, inner: Taps) -> Any:
-        branches, state = carry
-        mixer, has_table = kind
-        if has_table:
-            branches, state = table_block(c, w["ple"], layer, branches, ids, rows, state, world, kernels, inner)
-        branches, state = mixer_block(c, w, mixer, layer, branches, constants, rows, state, world, kernels, inner)
-        branches = inner("out", experts_block(c, w, layer, branches, rows, world, kernels, inner))
-        return branches, state
+        for half in HALVES.values():
+            carry = half(c, kind, w, layer, *carry, constants, rows, world, kernels, inner)
+        inner("out", carry[0])
+        return carry
 
-    kinds = [(kind, layer in c.ple_layers) for layer, kind in enumerate(c.layer_types)]
-    branches, state = through_layers(weights["layers"], kinds, body, (branches, state), taps)
+    branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps)
     return branches, state
+
+
+def kinds(c: FlashNextConfig) -> tuple[Kind, ...]:
+    """Of every layer, which mixer it has, and whether a table is read before it."""
+    return tuple((kind, layer in c.ple_layers) for layer, kind in enumerate(c.layer_types))
+
+
+def enter(c: FlashNextConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
+    """What enters the first layer: the embeddings of the rows' tokens in every branch, bf16 [R, 4 D]."""
+    return spread_branches(embed(weights["embed"], rows.token), c.hc_count)
 
 
 def table_block(
     c: FlashNextConfig,
+    kind: Kind,
     w: Mapping[str, Any],
     layer: jax.Array,
     branches: jax.Array,
-    ids: jax.Array | None,
-    rows: Rows,
     state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
+    rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(branches + PLE, bf16 [R, 4 D]; state). Without `ids` the rows bring what a mapped table holds for them."""
-    embedded = rows.ngrams if ids is None else table_rows(w, layer, ids, kernels)
+    """(branches + PLE where a table is read, bf16 [R, 4 D]; state).
+
+    Where the rows bring what a mapped table holds for them, that is used instead of the resident one.
+    """
+    if not kind[1]:
+        return branches, state
+    w = w["ple"]
+    embedded = table_rows(w, layer, constants[IDS], kernels) if rows.ngrams is None else rows.ngrams
     ranges = local_ranges(ple_specs(c)["key_proj"], world.size)
     place = place_among(c.ple_layers, layer)
     return ple(
@@ -373,13 +408,13 @@ def table_block(
 
 def mixer_block(
     c: FlashNextConfig,
+    kind: Kind,
     w: Mapping[str, Any],
-    mixer: str,
     layer: jax.Array,
     branches: jax.Array,
+    state: dict[str, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
-    state: dict[str, jax.Array],
     world: World,
     kernels: Kernels,
     taps: Taps,
@@ -389,7 +424,7 @@ def mixer_block(
         w["attn_hyper_connection"], layer, branches, c.hc_count, c.rms_norm_eps, rows, kernels, taps, "attn_hyper"
     )
     assert s is not None
-    if mixer == LINEAR:
+    if kind[0] == LINEAR:
         place = place_among(c.linear_layers, layer)
         y, state = qwen35.delta_mixer(c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, taps)
     else:
@@ -421,20 +456,28 @@ def sparse_mixer(
 
 def experts_block(
     c: FlashNextConfig,
+    kind: Kind,
     w: Mapping[str, Any],
     layer: jax.Array,
     branches: jax.Array,
+    state: dict[str, jax.Array],
+    constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> jax.Array:
-    """The branches after the mixture of experts, bf16 [R, 4 D]."""
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """(branches after the mixture of experts, bf16 [R, 4 D]; state)."""
     x, s = mix_branches(
         w["mlp_hyper_connection"], layer, branches, c.hc_count, c.rms_norm_eps, rows, kernels, taps, "mlp_hyper"
     )
     assert s is not None
-    return feed_branches(branches, s, qwen35.experts_block(c, w["mlp"], layer, x, rows, world, kernels, taps))
+    y = qwen35.experts(c, w["mlp"], layer, x, rows, world, kernels, taps)
+    return feed_branches(branches, s, y), state
+
+
+HALVES: Mapping[str, Callable[..., Any]] = {"table": table_block, "mixer": mixer_block, "mlp": experts_block}
+"""The parts of a layer, in their order."""
 
 
 # --- multi-token prediction -------------------------------------------------------------------------------------------
@@ -478,8 +521,9 @@ def draft(
     )  # one norm over all branches, then one linear each
     each = project(n, "fc_hidden", rows.used * c.hc_count)
     branches = add_bf16(spread_branches(a, c.hc_count), each.reshape(hidden.shape))
-    branches, state = mixer_block(c, w["layers"], FULL, layer, branches, constants, rows, state, world, kernels, taps)
-    branches = experts_block(c, w["layers"], layer, branches, rows, world, kernels, taps)
+    kind, layers = (FULL, False), w["layers"]
+    for half in (mixer_block, experts_block):
+        branches, state = half(c, kind, layers, layer, branches, state, constants, rows, world, kernels, taps)
     x, _ = mix_branches(
         w["hyper_connection_mixer"], layer, branches, c.hc_count, c.rms_norm_eps, rows, kernels, taps, "final_hyper"
     )
@@ -495,8 +539,12 @@ FAMILY = Family(
     constants=constants,
     state=state,
     sites=sites,
+    kinds=kinds,
+    enter=enter,
+    halves=HALVES,
     forward=forward,
     logits=qwen35.logits,
     releases=RELEASES,
     draft=Draft(draft_tree, draft_state, draft, branches_after),
+    supports=Supports(DENSE, qwen35.DRAFT_EXPERTS, NGRAMS, rope_scaling=True),
 )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
+from dgpp.checkpoint.spec import Either, Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Shape
 from dgpp.models.heads import head_leaves, shared_leaves
 from dgpp.models.qwen_config import HybridConfig, MoEConfig
 
 Specs = dict[str, TensorSpec]
+Bands = Leaves | tuple[Leaves, ...] | None
 
 
 def norm_spec(source: str, size: int, numbers: tuple[int, ...] = (), axis: str = "embed") -> TensorSpec:
@@ -33,15 +34,19 @@ def delta_net_specs(c: HybridConfig, prefix: str, numbers: tuple[int, ...]) -> S
     )
     per_head, rows, columns = head_leaves(heads, 1), head_leaves(heads, dv), head_leaves(heads, dv, axis=1)
 
-    def spec(name: str, shape: Shape, axes: tuple[str, ...], *more: Any, centre: float = 1) -> TensorSpec:
-        return TensorSpec(f"{prefix}linear_attn.{name}", shape, axes, *more, numbers=numbers, centre=centre)
+    def spec(
+        name: str, shape: Shape, axes: tuple[str, ...], tag: str = "bf16", leaves: Bands = None, **fields: Any
+    ) -> TensorSpec:
+        return TensorSpec(f"{prefix}linear_attn.{name}", shape, axes, tag, leaves, numbers, **fields)
+
+    taps = (channels, 1, c.linear_conv_kernel_dim)
 
     return {
         "in_proj_qkv": spec("in_proj_qkv", (channels, d), ("channels", "embed"), "bf16", mixed),
         "in_proj_z": spec("in_proj_z", (values, d), ("heads", "embed"), "bf16", rows),
         "in_proj_a": spec("in_proj_a", (heads, d), ("heads", "embed"), "bf16", per_head),
         "in_proj_b": spec("in_proj_b", (heads, d), ("heads", "embed"), "bf16", per_head),
-        "conv1d": spec("conv1d", (channels, 1, c.linear_conv_kernel_dim), ("channels", "one", "taps"), "bf16", mixed),
+        "conv1d": spec("conv1d", taps, ("channels", "one", "taps"), "bf16", mixed, linear=False),
         "A_log": spec("A_log", (heads,), ("heads",), "bf16_bare", per_head, centre=0),
         "dt_bias": spec("dt_bias", (heads,), ("heads",), "bf16_bare", per_head, centre=-2),
         "norm": spec("norm", (dv,), ("head_dim",)),
@@ -78,35 +83,32 @@ def mlp_specs(d: int, f: int, prefix: str, numbers: tuple[int, ...]) -> Specs:
     }
 
 
-def moe_specs(c: HybridConfig, moe: MoEConfig, prefix: str, numbers: tuple[int, ...], fused: bool = False) -> SpecTree:
+def moe_specs(c: HybridConfig, moe: MoEConfig, prefix: str, numbers: tuple[int, ...]) -> SpecTree:
     """Router, routed experts [E, ...] cut along F, and the shared expert with its gate.
 
-    `fused` experts are one tensor of gate and up rows, and one of down rows, for all experts.
+    A release has the experts one by one, or fused: one tensor of gate and up rows, and one of down rows, for all.
     """
     d, e, f = c.hidden_size, moe.num_experts, moe.moe_intermediate_size
     rows, columns = Leaves(1, even_ranges(f)), Leaves(2, even_ranges(f))
+    both = (rows, Leaves(1, even_ranges(f, start=f)))
     up, down = ("experts", "mlp", "embed"), ("experts", "embed", "mlp")
 
-    def spec(name: str, shape: Shape, axes: tuple[str, ...], *more: Any) -> TensorSpec:
-        return TensorSpec(f"{prefix}mlp.{name}", shape, axes, *more, numbers=numbers)
+    def spec(name: str, shape: Shape, axes: tuple[str, ...], tag: str = "bf16", leaves: Bands = None) -> TensorSpec:
+        return TensorSpec(f"{prefix}mlp.{name}", shape, axes, tag, leaves, numbers)
 
-    experts: SpecTree
-    if fused:
-        both = (rows, Leaves(1, even_ranges(f, start=f)))
-        experts = {
-            "gate_up_proj": spec("experts.gate_up_proj", (e, 2 * f, d), up, "bf16_bare", both),
-            "down_proj": spec("experts.down_proj", (e, d, f), down, "bf16_bare", columns),
-        }
-    else:
-        experts = {
-            "gate_proj": spec("experts.{expert}.gate_proj", (e, f, d), up, "bf16", rows),
-            "up_proj": spec("experts.{expert}.up_proj", (e, f, d), up, "bf16", rows),
-            "down_proj": spec("experts.{expert}.down_proj", (e, d, f), down, "bf16", columns),
-        }
+    each: SpecTree = {
+        "gate_proj": spec("experts.{expert}.gate_proj", (e, f, d), up, "bf16", rows),
+        "up_proj": spec("experts.{expert}.up_proj", (e, f, d), up, "bf16", rows),
+        "down_proj": spec("experts.{expert}.down_proj", (e, d, f), down, "bf16", columns),
+    }
+    fused: SpecTree = {
+        "gate_up_proj": spec("experts.gate_up_proj", (e, 2 * f, d), up, "bf16_bare", both),
+        "down_proj": spec("experts.down_proj", (e, d, f), down, "bf16_bare", columns),
+    }
     shared = mlp_specs(d, moe.shared_expert_intermediate_size, f"{prefix}mlp.shared_expert.", numbers)
     return {
         "gate": spec("gate", (e, d), ("choices", "embed")),
-        "experts": experts,
+        "experts": Either((each, fused)),
         "shared_expert": {**shared},
         "shared_expert_gate": spec("shared_expert_gate", (1, d), ("one", "embed")),
     }

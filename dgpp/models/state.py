@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dgpp.formats import Shape
+from dgpp.formats.bf16 import BFLOAT16
 
 
 @dataclass(frozen=True)
@@ -108,3 +109,9 @@ StateSpecs = dict[str, StateSpec]
 def per_slot(specs: Mapping[str, StateSpec]) -> list[str]:
     """The names of what belongs to a slot and not to its pages."""
     return [name for name, spec in specs.items() if not isinstance(spec, PlaneSpec)]
+
+
+def stored_specs(specs: Mapping[str, StateSpec], stored: Any) -> StateSpecs:
+    """The specs with the type in which kernels store activations, bfloat16 or float32, in place of bfloat16."""
+    kind = np.dtype(stored)
+    return {name: replace(spec, dtype=kind) if spec.dtype == BFLOAT16 else spec for name, spec in specs.items()}

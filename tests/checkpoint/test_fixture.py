@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from dgpp.checkpoint.inventory import take_inventory
 from dgpp.checkpoint.load import load_weights
 from dgpp.checkpoint.quantization import resolve_tree
 from dgpp.checkpoint.reader import INDEX, Checkpoint
-from dgpp.checkpoint.spec import SpecTree, TensorSpec
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.engine.levers import parted
 from dgpp.models import FAMILIES, family_of
 
 ALL = [(family.name, release) for family in FAMILIES.values() for release in family.releases]
@@ -32,7 +34,12 @@ def test_a_fixture_is_a_complete_checkpoint_of_its_release(tmp_path: Path, famil
     assert (checkpoint.directory / INDEX).is_file() == (layout.shards > 1)
     for name, content in layout.files.items():
         assert json.loads((checkpoint.directory / name).read_text()) == content
-    tree = resolve_tree(FAMILIES[family].tree(FAMILIES[family].config(checkpoint.config)), checkpoint)
+    tree = FAMILIES[family].tree(FAMILIES[family].config(checkpoint.config))
+    if layout.without:
+        left = [path for path, spec in flatten(tree) if re.search(layout.without, spec.source)]
+        assert left
+        tree, _ = parted(tree, left)
+    tree = resolve_tree(tree, checkpoint)
     inventory = take_inventory(tree, checkpoint)
     assert inventory.used
     assert not inventory.unused

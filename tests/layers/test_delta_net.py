@@ -23,6 +23,7 @@ from tests.oracles import qwen
 from tests.oracles.reading import held
 
 D, K, V, DK, DV, WIDTH, VERIFY, CAPACITY, T = 48, 2, 6, 16, 16, 4, 4, 24, 20
+NAMED = frozenset(f"delta.{site}" for site in SITES)
 CHANNELS = 2 * K * DK + V * DV
 KEY_INDEX = jnp.array([head * K // V for head in range(V)], jnp.int32)
 
@@ -70,27 +71,30 @@ def empty(stored: Any = jnp.bfloat16) -> dict[str, jax.Array]:
 
 
 @cache
-def program(kernels: str, gate: str = "swish", tap: str = "") -> Callable[..., Any]:
-    """Compiled: (x, rows, state) -> (mixed, state), or one of the activations inside."""
+def program(kernels: str, gate: str = "swish") -> Callable[..., Any]:
+    """Compiled: (x, rows, state) -> (mixed, state, the activations inside)."""
     w = {name: weight(values, layers=3) for name, values in tensors().items()}
     stored = select(kernels).stored
 
     @jax.jit
     def run(x: jax.Array, rows: Any, state: Any) -> Any:
-        taps = Taps(frozenset({tap}))
+        taps = Taps(NAMED)
         with stored_as(stored):
             y, after = delta_net(
                 Config(output_gate_type=gate), w, jnp.int32(2), x.astype(stored), rows, state, jnp.int32(1), KEY_INDEX,
                 leaves(V * DV), Single(), select(kernels), taps,
             )  # fmt: skip
-        return (taps.seen[tap] if tap else y), after
+        return y, after, taps.seen
 
     return run
 
 
-def feed(state: dict[str, jax.Array], x: np.ndarray, segment: Segment, kernels: str = "reference", **kind: str) -> Any:
-    y, after = program(kernels, **kind)(*layer_rows(CAPACITY, x, segment), state)
-    return np.asarray(y)[: len(x)], after
+def feed(
+    state: Any, x: np.ndarray, segment: Segment, kernels: str = "reference", gate: str = "swish", tap: str = ""
+) -> Any:
+    """(the mixed rows of one segment, or the activation named by `tap`; the state)."""
+    y, after, seen = program(kernels, gate)(*layer_rows(CAPACITY, x, segment), state)
+    return np.asarray(seen[tap] if tap else y)[: len(x)], after
 
 
 def exact(gate: str = "swish", **changed: np.ndarray) -> np.ndarray:
@@ -164,8 +168,17 @@ def test_a_row_has_the_same_bits_whoever_else_is_in_the_batch() -> None:
     _, state = feed(state, other, Segment(2, 0, 4))
     segments = (Segment(2, 4, 4, Phase.VERIFY), Segment(1, 6, 14), Segment(0, 0, 4))
     x = np.concatenate([other, INPUT[6:], other])
-    y, _ = program("reference")(*layer_rows(CAPACITY, x, *segments), state)
+    y, _, _ = program("reference")(*layer_rows(CAPACITY, x, *segments), state)
     assert same(np.asarray(y)[4:18], whole[6:])
+
+
+def test_a_step_of_one_row_has_the_bits_of_a_large_one() -> None:
+    whole, _ = feed(empty(), INPUT, Segment(1, 0, T))
+    _, state = feed(empty(), INPUT[:9], Segment(1, 0, 9))
+    for row in range(9, 12):
+        one = layer_rows(1, INPUT[row : row + 1], Segment(1, row, 1, Phase.DECODE))
+        y, state, _ = program("reference")(*one, state)
+        assert same(y[0], whole[row])
 
 
 def test_padded_heads_of_a_rank_add_nothing() -> None:
@@ -202,20 +215,9 @@ def test_padded_heads_of_a_rank_add_nothing() -> None:
 
 
 def test_its_sites_and_state_are_the_ones_it_names() -> None:
-    taps = Taps(frozenset(f"delta.{site}" for site in SITES))
-    w = {name: weight(values) for name, values in tensors().items()}
-    x, rows = layer_rows(CAPACITY, INPUT, Segment(1, 0, T))
-    state = {name: x[:1] for name, x in empty().items()}
-
-    def run() -> Any:
-        _, after = delta_net(
-            Config(), w, jnp.int32(0), x, rows, state, jnp.int32(0), KEY_INDEX, leaves(V * DV), Single(),
-            select("reference"), taps,
-        )  # fmt: skip
-        return taps.seen, after
-
-    seen, after = jax.eval_shape(run)
-    assert set(seen) == taps.wanted
+    operands = (*layer_rows(CAPACITY, INPUT, Segment(1, 0, T)), empty())
+    _, after, seen = jax.eval_shape(program("reference"), *operands)
+    assert set(seen) == NAMED
     assert set(after) == set(STATE)
     assert {seen[f"delta.{site}"].dtype for site in ("q", "k", "g", "beta")} == {np.dtype(np.float32)}
     assert {seen[f"delta.{site}"].dtype for site in ("qkv", "conv", "v", "z", "o", "norm", "out")} == {INPUT.dtype}

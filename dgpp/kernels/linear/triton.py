@@ -8,6 +8,8 @@ Formats without a recipe, and ranges that cut their groups too small, run as the
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,41 +20,49 @@ from dgpp.kernels.linear import reference
 from dgpp.kernels.linear.arguments import Ranges, check_linear, check_weight
 from dgpp.kernels.linear.triton_prepare import prepare
 from dgpp.kernels.linear.triton_product import product
-from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, recipe
-from dgpp.kernels.linear.triton_tiles import Tile, tile
+from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
+from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 
 LARGEST_UNIT = 64  # columns over which an operand is reordered at most
+RUNS = {"sm_90": 2}  # neighbours along K that the matrix instruction takes together, see `triton_decode`
+LARGEST_RUN = 4
 LARGEST_COUNT = 4  # groups in one step at most
 PREPARE_WARPS = 8
 
 
 def linear(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
-    """float32 [R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`."""
-    return _leaves(x, w, layer, used, check_linear(x, w, layer, used))[0]
+    """float32 [R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`.
+
+    The sum over K is that of its `parts`, added here in ascending order, where XLA joins it with what takes the result.
+    """
+    whole = check_linear(x, w, layer, used)
+    found = recipe(format_named(w.format), whole, w.shape[-1])
+    if found is None:
+        return reference.linear(x, w, layer, used)
+    ranges = parts(found, w.shape[-1])
+    first, *others = _product(x, w, found, layer, used, ranges)
+    return functools.reduce(jnp.add, others, first)
 
 
 def linear_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """float32 [len(ranges), R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`."""
-    return _leaves(x, w, layer, used, check_linear(x, w, layer, used, ranges))
-
-
-def _leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
+    ranges = check_linear(x, w, layer, used, ranges)
     found = recipe(format_named(w.format), ranges, w.shape[-1])
     if found is None:
         return reference.linear_leaves(x, w, layer, used, ranges)
-    return _product(x, w, found, layer, used, ranges, tile(architecture(), found.code, x.shape[0]))
+    return _product(x, w, found, layer, used, ranges)
 
 
-def _product(
-    x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax.Array, ranges: Ranges, tile: Tile
-) -> jax.Array:
+def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     (rows, k), n = x.shape, w.shape[0]
+    tile = tile_for(architecture(), found, rows)
     payload = w.arrays[found.payload]
     layers = payload.shape[0] if check_weight("linear", w) else 1
     step = steps_of(found, tile)
     width = step // found.planes
     count = 1 if found.code == "bf16" else step // found.group
     unit = 0 if found.code in ("bf16", "f16") else min(LARGEST_UNIT, width // count)
+    run = min(RUNS.get(architecture(), LARGEST_RUN), unit // 8)
     lengths = [stop - start for start, stop in ranges]
     padded = -(-max(lengths) // step) * width
     rpad = -(-rows // tile.rows) * tile.rows
@@ -71,7 +81,7 @@ def _product(
             ),
             (rpad, len(ranges)),
             {"K": k, "RPAD": rpad, "PADDED": padded, "PLANES": found.planes, "UNIT": unit}
-            | {"EXPONENT": found.exponent, "BLOCK": block},
+            | {"RUN": run, "EXPONENT": found.exponent, "BLOCK": block},
             warps=PREPARE_WARPS,
             stages=1,
         )
@@ -95,6 +105,7 @@ def _product(
         "COLUMNS": scale.shape[-1] if found.scale else 1,
         "LAST": LASTS.index(found.last),
         "UNIT": unit,
+        "RUN": run,
         "COUNT": count,
         "BN": tile.columns,
         "BR": tile.rows,

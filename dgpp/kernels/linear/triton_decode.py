@@ -1,8 +1,9 @@
 """Packed codes to f16 operands in registers, as Triton functions: every decoded value is exact in f16.
 
 `permuted` puts the columns of a tile in the order in which the matrix instruction holds them: of every UNIT columns a
-thread of a quad owns one run of UNIT / 4 neighbours, so a thread reads its codes in one wide access. Activations are
-written in the same order by `triton_prepare`, and a sum over K is a sum in that order.
+thread of a quad owns one stretch of UNIT / 4 neighbours, so it reads its codes in one wide access, and the instruction
+takes them in runs of RUN. Activations are written in the same order by `triton_prepare`, and a sum over K is a sum in
+that order. RUN is 2 for `wgmma`, 4 for `mma.sync` (as Triton lays out operands that were bytes).
 
 Codes of 4 bits lie two in a byte; the low ones are one operand, the high ones another, each with its own activations.
 A nibble becomes an E4M3 byte by shifts alone, and the hardware turns pairs of those into f16:
@@ -57,19 +58,28 @@ sub.rn.f16x2 $1, high, bias;
 
 
 @triton.jit
-def permuted(tile: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr) -> tl.tensor:
+def permuted(
+    tile: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, RUN: tl.constexpr
+) -> tl.tensor:
     """A tile [BN, WIDTH] with the columns of every UNIT (16, 32 or 64) reordered for the matrix instruction."""
-    tile = tl.reshape(tile, (BN, WIDTH // UNIT, 4, UNIT // 16, 2, 2))
+    tile = tl.reshape(tile, (BN, WIDTH // UNIT, 4, UNIT // (8 * RUN), 2, RUN))
     tile = tl.permute(tile, (0, 1, 3, 4, 2, 5))
     return tl.reshape(tile, (BN, WIDTH))
 
 
 @triton.jit
-def spread(scale: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, PER: tl.constexpr) -> tl.tensor:
-    """Scales [BN, WIDTH / PER] repeated over the PER (4 or more) columns each belongs to, in the order of `permuted`."""
-    RUNS: tl.constexpr = UNIT // 4 // PER
-    scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4, RUNS, 1, 1, 1))
-    scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4, RUNS, PER // 4, 2, 2))
+def spread(
+    scale: tl.tensor,
+    BN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    UNIT: tl.constexpr,
+    RUN: tl.constexpr,
+    PER: tl.constexpr,
+) -> tl.tensor:
+    """Scales [BN, WIDTH / PER] repeated over the PER (2 RUN or more) columns each belongs to, as `permuted` has them."""
+    EACH: tl.constexpr = UNIT // 4 // PER
+    scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4, EACH, 1, 1, 1))
+    scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4, EACH, PER // (2 * RUN), 2, RUN))
     scale = tl.permute(scale, (0, 1, 3, 4, 5, 2, 6))
     return tl.reshape(scale, (BN, WIDTH))
 

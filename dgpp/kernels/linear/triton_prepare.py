@@ -22,6 +22,7 @@ def prepare(
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,  # 2: even columns and odd ones apart
     UNIT: tl.constexpr,  # 0: columns in their order; else in that of `triton_decode.permuted`
+    RUN: tl.constexpr,
     EXPONENT: tl.constexpr,  # the power of two by which decoded weights are too small
     BLOCK: tl.constexpr,  # a power of two, at least PADDED
 ) -> None:
@@ -35,7 +36,8 @@ def prepare(
     k = o
     if UNIT != 0:
         i = o % UNIT
-        k = o - i + ((i // 2) % 4) * (UNIT // 4) + (i // 16) * 4 + ((i // 8) % 2) * 2 + i % 2
+        stretch = ((i // RUN) % 4) * (UNIT // 4)
+        k = o - i + stretch + (i // (8 * RUN)) * (2 * RUN) + ((i // (4 * RUN)) % 2) * RUN + i % RUN
     x += row.to(tl.int64) * K + start
     even = tl.load(x + k * PLANES, mask=k * PLANES < length, other=0.0).to(tl.float32)
     magnitude = even.to(tl.int32, bitcast=True) & 0x7FFFFFFF

@@ -41,18 +41,23 @@ def dot(w: tl.tensor, x: tl.tensor, acc: tl.tensor, ASM: tl.constexpr) -> tl.ten
 
 
 @triton.jit
-def scale_of(scale: tl.tensor, column: tl.tensor, end: tl.tensor, SCALE: tl.constexpr, TAIL: tl.constexpr) -> tl.tensor:
-    """float32 [BN]: the scales in one column of the grid before `end`; `scale` points at the rows' first."""
-    if TAIL:
-        value = tl.load(scale + column, mask=column < end, other=0)  # NaN beyond the range must not meet its zeros
-    else:
-        value = tl.load(scale + column)
+def scale_of(
+    scale: tl.tensor,  # pointers [BN] to the first scales of the rows
+    at: tl.tensor,  # a place along K
+    end: tl.tensor,  # the column of scales that the range ends before
+    SCALE: tl.constexpr,
+    SCALE_WIDTH: tl.constexpr,
+    BN: tl.constexpr,
+) -> tl.tensor:
+    """float32 [BN]: what the sums of the group at `at` are multiplied by; 0 past the end, 1 without scales."""
     if SCALE == NUMBERS:
-        number = value.to(tl.float32)
-    else:
-        byte = value.to(tl.int32)
+        number = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.float32)
+    elif SCALE == E8M0:
+        byte = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.int32)
         bits = tl.where(byte == 0, 0x00400000, byte << 23)
         number = tl.where(byte == 255, 0x7FC00000, bits).to(tl.float32, bitcast=True)
+    else:
+        number = tl.full((BN,), 1.0, tl.float32)
     return number
 
 
@@ -62,8 +67,9 @@ def piece(
     codes: tl.tensor,  # [BN, EACH]
     x: tl.tensor,  # pointers [EACH, BR] to their activations
     plane: tl.tensor,  # how far the activations of high nibbles are from there
+    number: tl.tensor,  # float32 [BN]: the group's scales
     scale: tl.tensor,
-    first: tl.tensor,  # the weight along K that the piece starts at
+    at: tl.tensor,  # the place along K that the piece starts at
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
     SCALE_WIDTH: tl.constexpr,
@@ -74,31 +80,28 @@ def piece(
     BR: tl.constexpr,
     EACH: tl.constexpr,
     UNIT: tl.constexpr,
+    RUN: tl.constexpr,
     ASM: tl.constexpr,
 ) -> tl.tensor:
-    """acc + one group's finished sum, times its scale where it has one."""
-    column = first // SCALE_WIDTH
+    """acc + one group's finished sum times its scale (a fused multiply-add also where there is none: Triton would make
+    one product of a product and an addition)."""
     total = tl.zeros((BN, BR), tl.float32)
     if PLANES == 1:
         total = dot(decode(codes, CODE, ASM), tl.load(x), total, ASM)
     else:
         low, high = decode_pairs(codes, CODE, ASM)
         if SCALE == IN_OPERAND:
-            g = column + tl.arange(0, EACH * PLANES // SCALE_WIDTH)
+            g = at // SCALE_WIDTH + tl.arange(0, EACH * PLANES // SCALE_WIDTH)
             if TAIL:
                 s = e4m3(tl.load(scale[:, None] + g[None, :], mask=g[None, :] < end, other=0))
             else:
                 s = e4m3(tl.load(scale[:, None] + g[None, :]))
-            s = spread(s, BN, EACH, UNIT, SCALE_WIDTH // PLANES)
+            s = spread(s, BN, EACH, UNIT, RUN, SCALE_WIDTH // PLANES)
             low *= s
             high *= s
         total = dot(low, tl.load(x), total, ASM)
         total = dot(high, tl.load(x + plane), total, ASM)
-    if SCALE == NUMBERS or SCALE == E8M0:
-        factor = tl.broadcast_to(scale_of(scale, column, end, SCALE, TAIL)[:, None], (BN, BR))
-    else:
-        factor = tl.full((BN, BR), 1.0, tl.float32)  # Triton would make one product of a product and an addition
-    return tl.fma(total, factor, acc)
+    return tl.fma(total, tl.broadcast_to(number[:, None], (BN, BR)), acc)
 
 
 @triton.jit
@@ -135,6 +138,7 @@ def product(
     COLUMNS: tl.constexpr,  # of the grid of scales
     LAST: tl.constexpr,
     UNIT: tl.constexpr,
+    RUN: tl.constexpr,
     COUNT: tl.constexpr,  # groups in a step: 1, 2 or 4
     BN: tl.constexpr,
     BR: tl.constexpr,
@@ -144,44 +148,59 @@ def product(
     """Grid (row tiles, column tiles, leaves); the tile of rows is the fastest, so that its weights stay in L2."""
     WIDTH: tl.constexpr = BK // PLANES  # payload elements of a step
     EACH: tl.constexpr = WIDTH // COUNT
+    GROUP: tl.constexpr = BK // COUNT
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
     live = tl.load(used)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
+    n = tl.minimum(tl.arange(0, BN), N - 1 - first)
+    k = tl.arange(0, WIDTH)
+    e = tl.arange(0, EACH)
+    plane = RPAD * PADDED
+    if CODE >= E4M3:
+        w = w.to(tl.pointer_type(tl.uint8))
+    s_at = scale + place * (tl.cdiv(N, SCALE_ROWS) * COLUMNS) + ((first + n) // SCALE_ROWS) * COLUMNS
     if LENGTH:
         start = leaf * LENGTH
         length = LENGTH
     else:
         start = tl.multiple_of(tl.load(bounds + 2 * leaf), ALIGN)
         length = tl.load(bounds + 2 * leaf + 1) - start
-    r = tl.program_id(0) * BR + tl.arange(0, BR)
-    n = tl.minimum(tl.arange(0, BN), N - 1 - first)
     steps = tl.where(tl.program_id(0) * BR < live, tl.cdiv(length, BK), 0)
 
     end = tl.cdiv(start + length, SCALE_WIDTH)
-    k = tl.arange(0, WIDTH)
-    if CODE >= E4M3:
-        w = w.to(tl.pointer_type(tl.uint8))
-    w += (place * N + first) * (K // PLANES) + start // PLANES
-    w_at = w + n[:, None] * (K // PLANES) + k[None, :]
-    s_at = scale + place * (tl.cdiv(N, SCALE_ROWS) * COLUMNS) + ((first + n) // SCALE_ROWS) * COLUMNS
-    e = tl.arange(0, EACH)
+    w_at = w + (place * N + first) * (K // PLANES) + start // PLANES + n[:, None] * (K // PLANES) + k[None, :]
     if CODE == BF16:
         x_at = x + tl.minimum(r, R - 1)[None, :].to(tl.int64) * K + start + e[:, None]
     else:
         x_at = x + (leaf.to(tl.int64) * PLANES * RPAD + r[None, :]) * PADDED + e[:, None]
-    plane = RPAD * PADDED
 
     acc = tl.zeros((BN, BR), tl.float32)
+    f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, BN)
+    f1, f2, f3 = f0, f0, f0
+    if COUNT > 1:
+        f1 = scale_of(s_at, start + GROUP, end, SCALE, SCALE_WIDTH, BN)
+    if COUNT > 2:
+        f2 = scale_of(s_at, start + 2 * GROUP, end, SCALE, SCALE_WIDTH, BN)
+        f3 = scale_of(s_at, start + 3 * GROUP, end, SCALE, SCALE_WIDTH, BN)
     for i in range(steps):
         if TAIL:
             codes = tl.load(w_at + i * WIDTH, mask=k[None, :] < length // PLANES - i * WIDTH, other=0)
         else:
             codes = tl.load(w_at + i * WIDTH)
         if UNIT:
-            codes = permuted(codes, BN, WIDTH, UNIT)
+            codes = permuted(codes, BN, WIDTH, UNIT, RUN)
         x_i = x_at + i * WIDTH
         at = start + i * BK
+        # The scales of the next step are under way during this one.
+        g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, BN)
+        g1, g2, g3 = g0, g0, g0
+        if COUNT > 1:
+            g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, BN)
+        if COUNT > 2:
+            g2 = scale_of(s_at, at + BK + 2 * GROUP, end, SCALE, SCALE_WIDTH, BN)
+            g3 = scale_of(s_at, at + BK + 3 * GROUP, end, SCALE, SCALE_WIDTH, BN)
         if CODE == BF16:
             if TAIL:
                 acc = dot(codes, tl.load(x_i, mask=e[:, None] < length - i * BK, other=0.0), acc, ASM)
@@ -189,39 +208,40 @@ def product(
                 acc = dot(codes, tl.load(x_i), acc, ASM)
         elif COUNT == 1:
             acc = piece(
-                acc, codes, x_i, plane, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, codes, x_i, plane, f0, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
         elif COUNT == 2:
             w0, w1 = halves(codes, BN, WIDTH)
             acc = piece(
-                acc, w0, x_i, plane, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w0, x_i, plane, f0, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
             acc = piece(
-                acc, w1, x_i + EACH, plane, s_at, at + EACH * PLANES, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w1, x_i + EACH, plane, f1, s_at, at + GROUP, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
         else:
             w01, w23 = halves(codes, BN, WIDTH)
             w0, w1 = halves(w01, BN, WIDTH // 2)
             w2, w3 = halves(w23, BN, WIDTH // 2)
             acc = piece(
-                acc, w0, x_i, plane, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w0, x_i, plane, f0, s_at, at, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
             acc = piece(
-                acc, w1, x_i + EACH, plane, s_at, at + EACH * PLANES, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w1, x_i + EACH, plane, f1, s_at, at + GROUP, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
             acc = piece(
-                acc, w2, x_i + 2 * EACH, plane, s_at, at + 2 * EACH * PLANES, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w2, x_i + 2 * EACH, plane, f2, s_at, at + 2 * GROUP, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
             acc = piece(
-                acc, w3, x_i + 3 * EACH, plane, s_at, at + 3 * EACH * PLANES, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, ASM,
+                acc, w3, x_i + 3 * EACH, plane, f3, s_at, at + 3 * GROUP, end,
+                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
+        f0, f1, f2, f3 = g0, g1, g2, g3
 
     y = acc
     if CODE != BF16:
@@ -236,6 +256,6 @@ def product(
             divisor = tl.div_rn(1.0, divisor)
         y = tl.div_rn(y, tl.broadcast_to(divisor, (BN, BR)))
     y = tl.where(r[None, :] < live, y, 0.0)
-    inside = (first + tl.arange(0, BN))[:, None] < N
-    at = out + (leaf.to(tl.int64) * R + r[None, :]) * N + first + tl.arange(0, BN)[:, None]
-    tl.store(at, y, mask=inside & (r[None, :] < R))
+    inside = ((first + tl.arange(0, BN))[:, None] < N) & (r[None, :] < R)
+    out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * N + first + tl.arange(0, BN)[:, None]
+    tl.store(out_at, y, mask=inside)

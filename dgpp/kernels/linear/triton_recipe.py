@@ -32,6 +32,7 @@ LASTS = ("", "times_row", "times", "divided", "divided_by_inverse")
 SCALES = ("", "numbers", "e8m0", "in_operand")
 """The kinds of scales along K, in the numbering of `triton_product`."""
 
+PART = 256  # what the parts of a sum over all of K are multiples of
 GROUP = 128
 LEAST_GROUP = 16  # weights in one matrix instruction along K
 
@@ -96,6 +97,17 @@ def _recipe(format: Format) -> Recipe | None:
         case PackedInt():
             return Recipe(f"int{format.bits}", 8 // format.bits, "scale", "numbers", scale_width=format.per_scale)
     return None
+
+
+def parts(found: Recipe, k: int) -> Ranges:
+    """How a sum over all of K is cut: into two ranges of equal length, a multiple of PART but for the last; four where
+    small groups take long, so that more programs share the work.
+
+    This is part of the order. It depends on the format and on K, which no rank cuts; neither on rows nor on N.
+    """
+    count = 2 if found.group == GROUP else 4
+    length = -(-k // (count * PART)) * PART
+    return tuple((start, min(start + length, k)) for start in range(0, k, length))
 
 
 def alignment(ranges: Ranges) -> int:

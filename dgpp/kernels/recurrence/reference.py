@@ -9,7 +9,7 @@ from jax import lax
 from dgpp.kernels.lanes import LANES, tree
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.recurrence.arguments import check_gated_delta
-from dgpp.kernels.rings import read_row, write_ring
+from dgpp.kernels.rings import of_layer, write_ring
 from dgpp.kernels.rounding import exp_f32, rounded
 
 
@@ -34,6 +34,7 @@ def gated_delta(
     check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
     rows, width = q.shape[0], state.k.shape[2]
     order = jnp.arange(rows, dtype=jnp.int32)
+    past = [of_layer(ring, layer) for ring in (state.k, state.v, state.gates)]
     gates = jnp.concatenate([g.reshape(rows, beta.shape[1], -1), beta[..., None]], axis=-1)
 
     def advance(r: jax.Array, s: jax.Array) -> jax.Array:  # the state after row r of the batch
@@ -53,8 +54,8 @@ def gated_delta(
         if width:
 
             def again(p: jax.Array, s: jax.Array) -> jax.Array:
-                past = [read_row(ring, layer, mine, p) for ring in (state.k, state.v, state.gates)]
-                return _advance(s, past[0][key_index], past[1], past[2], zero)
+                past_k, past_v, past_gates = (ring[mine, p % width] for ring in past)
+                return _advance(s, past_k[key_index], past_v, past_gates, zero)
 
             s = lax.fori_loop(start - replay[mine], start, again, s)
         border = first + jnp.sum(commits & (order >= first) & (order < stop), dtype=jnp.int32)

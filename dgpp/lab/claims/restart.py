@@ -63,6 +63,7 @@ def _pairs(s: Subject, prompt_tokens: int, count: int) -> Iterator[Pair]:
             "model": str(s.model.checkpoint.directory),
             "kernels": s.core.kernels.name,
             "settings": asdict(s.core.settings),
+            "options": dict(s.model.options.changed()),
             "prompt": prompt,
             "generated": generated,
         }

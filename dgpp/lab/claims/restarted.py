@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from dgpp.engine.core import Core
+from dgpp.engine.options import ModelOptions
 from dgpp.engine.session import session
 from dgpp.lab.claims.restart import run
 from dgpp.lab.claims.subject import Subject, served
@@ -18,7 +19,8 @@ from dgpp.layers.rows import Phase
 def main() -> None:
     """Runs the order."""
     order = json.load(sys.stdin)
-    model = load(order["model"], kernels=order["kernels"], **order["settings"])
+    options = ModelOptions(**order["options"])
+    model = load(order["model"], kernels=order["kernels"], options=options, **order["settings"])
     core, prompt, generated = model.core, tuple(order["prompt"]), order["generated"]
     disturb(Subject(model), len(prompt) + generated)
     with session(core, last_slot(core), len(prompt) + generated) as sequence:

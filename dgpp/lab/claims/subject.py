@@ -59,8 +59,8 @@ class Subject:
             return self.core
         if size not in self._worlds:
             model, settings = self.model, replace(self.core.settings, world=size)
-            kernels = self.core.kernels
-            self._worlds[size] = Core(model.family, model.config, model.weights, settings, kernels, model.tree)
+            kernels, ngrams = self.core.kernels, self.core.ngrams
+            self._worlds[size] = Core(model.family, model.config, model.weights, settings, kernels, model.tree, ngrams)
         return self._worlds[size]
 
     def tokens(self, count: int, stream: int = 0) -> tuple[int, ...]:

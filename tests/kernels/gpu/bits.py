@@ -18,7 +18,7 @@ import numpy as np
 from dgpp.formats import format_named
 from dgpp.kernels import select
 from dgpp.kernels.linear.triton_recipe import recipe
-from tests.kernels.gpu.weights import random_weight
+from bench.random_weights import random_weight
 
 FORMATS = (
     "bf16", "f16", "fp8_block128", "fp8_block128_bf16", "fp8_block128_e8m0", "fp8_block32_e8m0", "fp8_channel",
@@ -60,6 +60,17 @@ def check(format: str) -> tuple[bool, str]:
         if not error < BOUND:
             trouble.append(f"{name}: error {error:.2e} is above {BOUND:.2e}")
     return not trouble, f"{format}: error 2^{np.log2(error):.1f}; " + ("; ".join(trouble) or "equal at every count")
+
+
+def exact_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, kv_index: jax.Array, step: int) -> np.ndarray:
+    """float64 [R, H, D] of one prompt: every `step`-th row, the others zero."""
+    out = np.zeros(q.shape)
+    for r in range(0, len(q), step):
+        for h, kv in enumerate(np.asarray(kv_index)):
+            score = k[: r + 1, kv] @ q[r, h] * q.shape[-1] ** -0.5
+            weight = np.exp(score - score.max())
+            out[r, h] = weight @ v[: r + 1, kv] / weight.sum()
+    return out
 
 
 def main(formats: list[str]) -> int:

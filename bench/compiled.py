@@ -46,8 +46,8 @@ class Compiled:
     in_loop: Mapping[str, int] = field(repr=False)
 
 
-def launched(function: Callable[..., Any], *arguments: Any, modules: Sequence[str], architecture: str) -> list[Launch]:
-    """The launches of `function`, whose kernels are called through `launch` of `modules`; nothing runs."""
+def launched(function: Callable[..., Any], *arguments: Any, module: str, architecture: str) -> list[Launch]:
+    """The launches of `function`, whose kernels are called through `launch` of `module`; nothing runs."""
     seen: list[Launch] = []
 
     def record(
@@ -64,7 +64,7 @@ def launched(function: Callable[..., Any], *arguments: Any, modules: Sequence[st
         seen.append(Launch(kernel, types, grid, dict(constants), warps, stages))
         return tuple(jnp.zeros(out.shape, out.dtype) for out in outs)
 
-    with mock.patch.multiple(modules[0], launch=record, architecture=lambda: architecture):
+    with mock.patch.multiple(module, create=True, launch=record, architecture=lambda: architecture):
         jax.eval_shape(function, *arguments)
     return seen
 
@@ -78,7 +78,7 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
     number = int(architecture.removeprefix("sm_"))
     names = launch.kernel.arg_names
     pointers = [name for name in names if name not in launch.constants]
-    signature = {name: launch.constants.get(name) and "constexpr" or "constexpr" for name in names}
+    signature = dict.fromkeys(names, "constexpr")
     signature |= dict(zip(pointers, launch.types, strict=True))
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
     source = ASTSource(launch.kernel, signature, dict(launch.constants), aligned)
@@ -126,7 +126,3 @@ def _opcodes(lines: Sequence[str]) -> collections.Counter[str]:
             name, *rest = match[1].split(".")
             counted[f"{name}.{rest[0]}" if name in WIDE and rest else name] += 1
     return counted
-
-
-if __name__ == "__main__":
-    sys.exit("a module of the tests")

@@ -1,0 +1,22 @@
+"""On a CUDA device: rows' bits at every number of rows, and the distance from float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.gpu.bits import FORMATS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("module", [*(f"bits {format}" for format in FORMATS), "bits_state"])
+def test_a_rows_bits_do_not_depend_on_the_batch(module: str) -> None:
+    name, *arguments = module.split()
+    command = [sys.executable, "-m", f"tests.kernels.gpu.{name}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]

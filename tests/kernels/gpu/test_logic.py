@@ -1,0 +1,27 @@
+"""The Triton kernels in Triton's interpreter, each op in a process of its own: the interpreter replaces `triton.jit`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"),
+    pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) >= "2.4.0", reason="Triton's interpreter needs numpy < 2.4"),
+]
+
+
+@pytest.mark.parametrize("op", ["linear sm_90", "linear sm_121", "attention", "gated_delta"])
+def test_the_kernels_compute_what_they_should(op: str) -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.kernels.gpu.logic", *op.split()]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]

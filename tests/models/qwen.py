@@ -1,0 +1,23 @@
+"""The tiny Qwen fixtures that several tests share: written once per process."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from dgpp.checkpoint.fixture import write_fixture
+from dgpp.models import FAMILIES
+
+MODELS = (("qwen35", "tiny-dense"), ("qwen35", "tiny-moe"), ("qwen_flash_next", "tiny"))
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="dgpp-qwen-")  # removed when the process ends
+
+
+@cache
+def directory_of(family: str, release: str) -> Path:
+    """The fixture of a release, seed 0."""
+    return write_fixture(FAMILIES[family], release, Path(_folder().name) / f"{family}-{release}")
