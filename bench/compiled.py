@@ -6,7 +6,9 @@ compiled(launch, "sm_121") -> registers, shared memory, spills and instructions
 
 from __future__ import annotations
 
+import argparse
 import collections
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -20,9 +22,16 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
+from dgpp.formats import Weight, format_named
 from dgpp.kernels.gpu.launch import Out
+from dgpp.kernels.linear.triton import linear
+from dgpp.ops.records import write_record
 
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
+FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64")
+SHAPE = (17408, 5120)  # of gate_proj and up_proj of Qwen3.8-27B
+GB10_READ = 232e9  # bytes a second
+GB10_ISSUE = 4 * 48 * 2.4e9  # warp instructions a second
 WIDE = ("F2FP", "HGMMA", "LDS", "STS", "LDG", "LDGSTS", "STG", "LDSM", "HMMA", "SHFL")
 
 
@@ -41,7 +50,7 @@ class Compiled:
     registers: int
     stack: int
     shared: int
-    loop: int  # instructions of the main loop
+    loop: int  # instructions of the main loop, 0 when it is unrolled whole
     opcodes: Mapping[str, int] = field(repr=False)  # of the whole kernel
     in_loop: Mapping[str, int] = field(repr=False)
 
@@ -65,7 +74,7 @@ def launched(function: Callable[..., Any], *arguments: Any, module: str, archite
         return tuple(jnp.zeros(out.shape, out.dtype) for out in outs)
 
     with mock.patch.multiple(module, create=True, launch=record, architecture=lambda: architecture):
-        jax.eval_shape(function, *arguments)
+        jax.eval_shape(lambda *values: function(*values), *arguments)  # a function of its own: JAX keeps traces
     return seen
 
 
@@ -108,13 +117,14 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
 
 
 def _main_loop(lines: Sequence[str]) -> tuple[int, int]:
-    """First and last line of the longest stretch that a branch repeats."""
+    """First and last line of the longest stretch with matrix instructions that a branch repeats; (0, -1) if none is."""
     labels = {match[1]: i for i, line in enumerate(lines) if (match := re.match(r"(\.L_x_\d+):", line))}
     found = (0, -1)
     for i, line in enumerate(lines):
         match = re.search(r"BRA.*`\((\.L_x_\d+)\)", line)
-        if match and labels[match[1]] < i and i - labels[match[1]] > found[1] - found[0]:
-            found = (labels[match[1]], i)
+        start = labels.get(match[1], i) if match else i
+        if i - start > found[1] - found[0] and any("MMA" in line for line in lines[start:i]):
+            found = (start, i)
     return found
 
 
@@ -126,3 +136,58 @@ def _opcodes(lines: Sequence[str]) -> collections.Counter[str]:
             name, *rest = match[1].split(".")
             counted[f"{name}.{rest[0]}" if name in WIDE and rest else name] += 1
     return counted
+
+
+def launches(format: str, rows: int, architecture: str) -> list[Launch]:
+    """The launches of `linear` on a weight of SHAPE."""
+    kind, scalar = format_named(format), jax.ShapeDtypeStruct((), jnp.int32)
+    resident = {name: array for name, array in kind.arrays(SHAPE).items() if array.resident}
+    stack = {name: jax.ShapeDtypeStruct((2, *array.shape), array.dtype) for name, array in resident.items()}
+    x, w = jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.bfloat16), Weight(stack, format, SHAPE)
+    return launched(linear, x, w, scalar, scalar, module=linear.__module__, architecture=architecture)
+
+
+def linear_row(format: str, rows: int, architecture: str) -> dict[str, Any]:
+    """A row of the record: the product kernel of one format at one number of rows."""
+    *_, launch = launches(format, rows, architecture)
+    found = compiled(launch, architecture)
+    # A short range is unrolled whole: then the kernel is the loop.
+    issued, along = (found.loop, "BK") if found.loop else (sum(found.opcodes.values()), "LENGTH")
+    per_weight = issued / (launch.constants["BN"] * launch.constants[along] / (32 * launch.warps))
+    row = {
+        "name": f"linear, {format}, {rows} rows",
+        "kernel": "linear",
+        "format": format,
+        "class": next(name for name in ("HGMMA", "HMMA") if any(code.startswith(name) for code in found.opcodes)),
+        "rows": rows,
+        "registers_count": found.registers,
+        "shared_bytes": found.shared,
+        "spill_bytes": found.stack,
+        "instructions_ratio": per_weight,
+    }
+    if architecture == "sm_121":
+        seconds = format_named(format).bytes_per_weight(SHAPE) / GB10_READ
+        row["instruction_bound_ratio"] = per_weight / 32 / GB10_ISSUE / seconds
+    return row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compiled", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--architecture", default="sm_121")
+    parser.add_argument("--rows", type=int, nargs="*", default=[16, 64, 2048])
+    parser.add_argument("--record", action="store_true", help="write bench/records/<architecture>/compiled.json")
+    options = parser.parse_args(arguments)
+    found = []
+    for format in FORMATS:
+        for rows in options.rows:
+            found.append(linear_row(format, rows, options.architecture))
+            print(found[-1], flush=True)
+    if options.record:
+        extra = {"triton": importlib.metadata.version("triton"), "shape": "x".join(map(str, SHAPE))}
+        print(write_record("compiled", found, device=options.architecture, extra=extra))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

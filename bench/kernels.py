@@ -1,13 +1,13 @@
 """The GPU kernels at real shapes: bytes moved against the memory's read bandwidth, measured in the same run.
 
     python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--seconds 300] [--record]
-    python -m bench.kernels --tune e4m3 [--rows 16]
+    python -m bench.kernels --tune nvfp4 [--rows 16]
 
-Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `seconds` are
-the device's own, from JAX's profiler: the median of a kernel's launches in a pass. `prepare_seconds` is the kernel that
-brings the activations of a row into the operand's form, once for all weights that take them. `bytes` are those a call
-must move at least: its weight once, the inputs and the outputs. `class` is the instruction that multiplies, fixed per
-architecture. `--tune` prints candidates of `dgpp.kernels.linear.triton_tiles`; no choice is made at run time.
+Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `seconds`
+are the device's own, from JAX's profiler: the median of a kernel's launches in a pass. `prepare_seconds` is the kernel
+that brings the activations of a row into the operand's form, once for all weights that take them. `bytes` are those a
+call must move at least: its weight once, the inputs and the outputs. `class` is the instruction that multiplies, fixed
+per architecture. `--tune` prints candidates of `dgpp.kernels.linear.triton_tiles`; no choice is made at run time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
+from bench.random_weights import random_weight
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels, select
 from dgpp.kernels.gpu.launch import architecture
@@ -39,7 +40,6 @@ from dgpp.kernels.linear.triton_tiles import Tile
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.shapes import LinearShape
 from dgpp.ops.records import write_record
-from bench.random_weights import random_weight
 
 REPEATS = 9
 WARM_SECONDS = 0.25

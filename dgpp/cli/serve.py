@@ -43,6 +43,9 @@ def serve(
     top_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Default where a request has none.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
+    default_chat_template_kwargs: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Keys for the chat template where a request has none.")
+    ] = None,
     world: Annotated[int, typer.Option(help="Devices of this process to slice the model over: 1, 2 or 4.")] = 1,
     kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
     digests: Annotated[
@@ -54,6 +57,7 @@ def serve(
     """Serves until SIGTERM or SIGINT."""
     from dgpp.serve.decoding import sampling_defaults
     from dgpp.serve.settings import Settings
+    from dgpp.serve.template_kwargs import default_template_kwargs
 
     logging.basicConfig(format="dgpp: %(message)s")
     logging.getLogger("dgpp").setLevel(logging.INFO)
@@ -83,6 +87,8 @@ def serve(
     operator = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
     try:
         defaults = sampling_defaults(opened.checkpoint.generation_config, operator)
+        reads = frozenset() if text.template is None else text.template.reads
+        template_defaults = default_template_kwargs(default_chat_template_kwargs, reads)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     engine = LocalEngine(opened.core, queue_limit=queue_limit, prefill_budget=prefill_budget_tokens)
@@ -95,6 +101,7 @@ def serve(
         eos=text.eos,
         settings=settings,
         sampling_defaults=defaults,
+        template_defaults=template_defaults,
         digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
     )
     try:

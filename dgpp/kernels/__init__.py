@@ -2,8 +2,8 @@
 
 "reference" is plain JAX and runs everywhere. "cpu" is native code, generated at first use for this machine: Linux or
 macOS, on x86-64 with AVX2 and FMA or on aarch64. They give the same bits; the choice is a name, never a timing.
-"float32" is for comparisons: no rounding to bfloat16, no promised order. "triton" runs on a CUDA device, with an order of
-its own per architecture; ops without a Triton kernel run as the reference does.
+"float32" is for comparisons: no rounding to bfloat16, no promised order. "triton" runs on a CUDA device, in an order of
+its own; ops without a Triton kernel run as the reference does.
 
 The native linear reads BF16. Weights of the other formats, experts of every format, and the ops that have no native
 kernel run as the reference does under either name, which decodes weights block by block inside the product: right, and

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
     from dgpp.lab.model import Forward
 
-INTEGERS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64, np.dtype(ml_dtypes.bfloat16): np.int16}
+INTEGERS = {
+    np.dtype(np.float32): np.int32,
+    np.dtype(np.float64): np.int64,
+    np.dtype(ml_dtypes.bfloat16): np.int16,
+    np.dtype(np.int32): np.int32,  # chosen experts and blocks
+}
 
 
 @dataclass(frozen=True)
@@ -113,12 +118,13 @@ def difference(name: str, a: np.ndarray, b: np.ndarray) -> Difference:
 
 
 def ulps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Steps between two float arrays of one type, int64: 0 for equal values (also -0 and +0), 1 for neighbours."""
+    """Steps between two arrays of one type, int64: 0 for equal values (also -0 and +0), 1 for neighbours."""
     lines = []
     for x in (a, b):
         bits = _bits(x).astype(np.int64)
         lowest = np.int64(np.iinfo(_bits(x).dtype).min)
-        lines.append(np.where(bits < 0, lowest - bits, bits))
+        signed = x.dtype == np.int32  # floats hold a sign and a magnitude
+        lines.append(bits if signed else np.where(bits < 0, lowest - bits, bits))
     return np.abs(lines[0] - lines[1])
 
 

@@ -12,7 +12,7 @@ give inside the whole step. `lone_layer` is one of a model of which nothing else
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,19 +170,18 @@ def lone_layer(
         raise IndexError(f"layer {index} is not one of the {config.layers} layers")
     tree = resolve_tree(family.abstract(config), checkpoint)["layers"]
     assert isinstance(tree, dict)
-    weights = load_weights({"layers": _with_layer(tree, index)}, checkpoint, layers=(index,))["layers"]
-    return LoneLayer(
-        Blocks(family, config, kernels or default(), positions, page_tokens), index, weights_of_layer(weights, index)
-    )
+    weights = load_weights(_with_layer(tree, index), checkpoint)
+    blocks = Blocks(family, config, kernels or default(), positions, page_tokens)
+    return LoneLayer(blocks, index, weights_of_layer(weights, index))
 
 
 def _with_layer(tree: SpecTree, index: int) -> SpecTree:
-    """The stacks of `tree` that hold layer `index`."""
+    """The stacks of `tree` that hold layer `index`, cut down to it: no other layer's tensors need be there."""
     out: SpecTree = {}
     for name, node in tree.items():
         if isinstance(node, TensorSpec):
             if index in node.numbers:
-                out[name] = node
+                out[name] = replace(node, numbers=(index,))
         elif isinstance(node, dict) and (inside := _with_layer(node, index)):
             out[name] = inside
     return out

@@ -26,6 +26,7 @@ UNITS: dict[str, str] = {
     "threads": "threads",
     "repeats": "repeats",
     "count": "count",
+    "ms_per_step": "ms/step",
 }
 """The units a figure's name may end in, and how a table's head shows them. GB/s is 1e9 bytes a second."""
 

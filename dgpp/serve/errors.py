@@ -23,6 +23,7 @@ INVALID = ErrorKind(400)
 INVALID_PARAMETER = ErrorKind(400, "invalid_parameter")
 UNSUPPORTED_PARAMETER = ErrorKind(400, "unsupported_parameter")
 UNSUPPORTED_CONTENT_TYPE = ErrorKind(400, "unsupported_content_type")
+UNSUPPORTED_EFFORT = ErrorKind(400, "unsupported_reasoning_effort")
 CONTEXT_LENGTH_EXCEEDED = ErrorKind(400, "context_length_exceeded")
 UNAUTHORIZED = ErrorKind(401, "invalid_api_key")
 MODEL_NOT_FOUND = ErrorKind(404, "model_not_found")
@@ -38,6 +39,7 @@ BY_CODE: dict[str, ErrorKind] = {
         INVALID_PARAMETER,
         UNSUPPORTED_PARAMETER,
         UNSUPPORTED_CONTENT_TYPE,
+        UNSUPPORTED_EFFORT,
         CONTEXT_LENGTH_EXCEEDED,
         UNAUTHORIZED,
         MODEL_NOT_FOUND,

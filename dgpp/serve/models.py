@@ -46,7 +46,7 @@ def model_object(service: Service, name: str) -> dict[str, Any]:
         "tools": {"available": False, "constrained": False},
         "response_format": {"json_object": False, "json_schema": False},
         "reasoning": {"in_content": False, "effort_mapping": {}},
-        "default_chat_template_kwargs": {},
+        "default_chat_template_kwargs": service.template_defaults,
         "input_modalities": ["text"],
         "context": {
             "request_limit_tokens": info.context_limit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dgpp.serve import fields
@@ -23,6 +23,7 @@ from dgpp.serve.errors import (
     UNSUPPORTED_PARAMETER,
     ApiError,
 )
+from dgpp.serve.template_kwargs import read_template_kwargs
 
 REFUSED_WHEN_PRESENT = ("web_search_options", "functions", "function_call", "prompt_cache_options")
 REFUSED_UNLESS_NULL = (
@@ -39,7 +40,6 @@ CHAT_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     "response_format": ({"type": "text"},),
     "reasoning_effort": (),
-    "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "min_tokens": (0,),
 }
@@ -56,10 +56,12 @@ COMPLETION_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Served:
-    """What parsing needs to know of the model: the names it answers to, and its number of token ids."""
+    """What parsing needs to know of the model: the names it answers to, its number of token ids, and the variables that
+    its chat template reads."""
 
     names: tuple[str, ...]
     vocab_size: int
+    template_reads: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class ChatRequest:
     stream: StreamOptions | None = None
     service_tier: bool = False  # a tier was asked for, so the answer names one
     metadata: dict[str, str] | None = None
+    template_variables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def parse_chat(body: JsonObject, served: Served) -> ChatRequest:
     if not isinstance(messages, list) or not messages:
         raise ApiError(INVALID, "messages must be a non-empty array.", "messages")
     _refuse_effects(body, CHAT_WITHOUT_EFFECT)
-    return ChatRequest(model, messages, decoding, stream, service_tier, body.get("metadata"))
+    variables = read_template_kwargs(body, served.template_reads)
+    return ChatRequest(model, messages, decoding, stream, service_tier, body.get("metadata"), variables)
 
 
 def parse_completion(body: JsonObject, served: Served) -> CompletionRequest:

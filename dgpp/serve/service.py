@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dgpp.engine.request import Engine, Handle, Overloaded, Request, RequestRefused, Sampling
+from dgpp.serve.body import JsonObject
 from dgpp.serve.decoding import Decoding
 from dgpp.serve.errors import (
     BY_CODE,
@@ -21,6 +22,7 @@ from dgpp.serve.errors import (
 from dgpp.serve.requests import ChatRequest, CompletionRequest, Served, StreamOptions
 from dgpp.serve.settings import Settings
 from dgpp.serve.telemetry import Telemetry
+from dgpp.serve.template_kwargs import FIELD, read_template_kwargs
 from dgpp.serve.turn import Turn, new_id
 from dgpp.text.message_error import MessageError
 from dgpp.text.messages import parse_messages
@@ -31,8 +33,9 @@ from dgpp.text.tokenizer import Tokenizer
 
 class Service:
     """One engine, its tokenizer and chat template, and the names the model is served under (the first is the main
-    one). `eos` are the ids that end an answer; `sampling_defaults` holds for fields that a request leaves out.
-    `digests()` reports the SHA-256 of the model's files as far as they are known."""
+    one). `eos` are the ids that end an answer; `sampling_defaults` and `template_defaults` (chat_template_kwargs, from
+    `default_template_kwargs`) hold for fields and keys that a request leaves out. `digests()` reports the SHA-256 of
+    the model's files as far as they are known."""
 
     def __init__(
         self,
@@ -44,12 +47,16 @@ class Service:
         eos: frozenset[int],
         settings: Settings,
         sampling_defaults: Sampling | None = None,
+        template_defaults: JsonObject | None = None,
         digests: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         if not names:
             raise ValueError("a served model needs at least one name")
         self.engine = engine
-        self.served = Served(names, engine.info.vocab_size)
+        reads = frozenset() if template is None else template.reads
+        self.served = Served(names, engine.info.vocab_size, reads)
+        self.template_defaults = template_defaults or JsonObject()
+        self._template_variables = read_template_kwargs({FIELD: self.template_defaults}, reads)
         self.sampling_defaults = sampling_defaults or Sampling()
         self.digests = digests
         self.telemetry = Telemetry(names[0])
@@ -90,7 +97,8 @@ class Service:
         if self._template is None:
             raise ApiError(INVALID, "This model has no chat template; use /v1/completions.", "messages")
         try:
-            segments = self._template.render(parse_messages(chat.messages))
+            variables = {**self._template_variables, **chat.template_variables}
+            segments = self._template.render(parse_messages(chat.messages), variables=variables)
         except MessageError as error:
             kind = BY_CODE[error.code] if error.code is not None else INVALID
             raise ApiError(kind, str(error), error.param) from None

@@ -29,10 +29,15 @@ from dgpp.text.messages import Message
 from dgpp.text.sandbox import MAX_CHARACTERS, MAX_STEPS, TemplateSandbox
 from dgpp.text.segments import Segment
 from dgpp.text.template_marks import MarkControl
+from dgpp.text.template_reads import variables_read
 from dgpp.text.tokenizer import Tokenizer
 from dgpp.text.unicode_check import surrogate_path
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The words for how much a model should think."""
+
 _KINDS = frozenset({"system", "user", "assistant", "tool", "function"})
+_WORDS = {"role": _KINDS, "type": _KINDS, "reasoning_effort": frozenset(EFFORTS)}
 _KEYS = frozenset(
     {"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"}
     | {"id", "type", "function", "arguments", "description", "parameters"}
@@ -48,7 +53,10 @@ class TemplateMissing(TemplateError):
 
 
 class ChatTemplate:
-    """A model's chat template, compiled. Safe to use from several threads."""
+    """A model's chat template, compiled. Safe to use from several threads.
+
+    `reads` are the names of the variables that it looks at.
+    """
 
     def __init__(
         self,
@@ -67,7 +75,9 @@ class ChatTemplate:
         self._marks = ControlMarks(control)
         self._sandbox = TemplateSandbox(self._marks, max_characters, max_steps)
         named = {"default": sources} if isinstance(sources, str) else sources
-        self._templates = {name: self._compile(name, source) for name, source in named.items()}
+        reads: set[str] = set()
+        self._templates = {name: self._compile(name, source, reads) for name, source in named.items()}
+        self.reads = frozenset(reads)
         self._special = {
             name: self._marks.mark(text) if isinstance(text, str) else [self._marks.mark(item) for item in text]
             for name, text in (special_tokens or {}).items()
@@ -123,9 +133,11 @@ class ChatTemplate:
         spelled = [found.span() for found in self._marks.spelled(rendered)]
         return self._marks.segments(rendered, self._built(spelled, rendered, template, fixed, typed))
 
-    def _compile(self, name: str, source: str) -> jinja2.Template:
+    def _compile(self, name: str, source: str, reads: set[str]) -> jinja2.Template:
+        """The template `name`; the variables that it looks at are put into `reads`."""
         try:
             tree = MarkControl(self._marks).visit(self._sandbox.parse(source, name))
+            reads |= variables_read(tree)
             code = self._sandbox.compile(tree, name)
             return jinja2.Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
         except (jinja2.TemplateError, ValueError, RecursionError) as error:
@@ -166,7 +178,7 @@ def _masked(value: Any, marks: ControlMarks, key: str) -> Any:
     """A JSON value, found under `key`, with its text masked, except the words that requests and templates share."""
     match value:
         case str():
-            return value if key in ("role", "type") and value in _KINDS else marks.mask(value)
+            return value if value in _WORDS.get(key, ()) else marks.mask(value)
         case dict():
             names = {name: name if name in _KEYS else marks.mask(name) for name in value}
             return {names[name]: _masked(item, marks, name) for name, item in value.items()}

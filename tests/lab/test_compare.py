@@ -33,6 +33,13 @@ def test_a_difference_is_counted_in_ulps_and_judged_in_float64() -> None:
     assert "2 of 6 values differ, first at [1, 0]; up to 4194304 ulps, 1.5 beside 1" in describe(found)
 
 
+def test_integers_are_compared_as_they_are() -> None:
+    chosen = np.array([[0, 3], [1, 7]], np.int32)
+    assert difference("x", chosen, chosen.copy()).equal
+    found = difference("x", np.array([[0, 3], [-2, 7]], np.int32), chosen)
+    assert (found.different, found.first, found.ulps, found.values) == (1, (1, 0), 3, (-2.0, 1.0))
+
+
 def test_signs_of_zero_and_nan_bits_are_seen() -> None:
     assert difference("x", np.zeros(1, np.float32), -np.zeros(1, np.float32)).different == 1
     nan = np.full(2, np.nan, np.float32)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from bench.published import FLASH_NEXT, FORMATS, QWEN35_122B, QWEN38_27B
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, flatten
 from dgpp.checkpoint.traffic import rank_memory, weight_traffic
 from dgpp.models import family_of
-from tests.models.published import FLASH_NEXT, FORMATS, QWEN35_122B, QWEN38_27B
 
 GIB, MIB, KIB = 2.0**30, 2.0**20, 2.0**10
 VISION = 0.86 * GIB

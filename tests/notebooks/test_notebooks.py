@@ -37,17 +37,31 @@ def test_a_notebook_runs_and_says_what_it_said(path: Path, monkeypatch: pytest.M
             assert printed(old).count(verdict) == printed(new).count(verdict)
 
 
-def test_the_first_notebook_is_kept_with_its_proof() -> None:
-    nbformat = pytest.importorskip("nbformat")
-    kept = nbformat.read(ROOT / "notebooks" / "01_a_model_from_the_inside.ipynb", as_version=4)
-    said = "\n".join(map(printed, code_cells(kept)))
-    assert "False" not in said
-    for verdict in (
+PROOFS = {
+    "01_a_model_from_the_inside": (
         "51 arrays, all equal bit for bit",
         "bit for bit: True (2048 logits)",
         "log-probabilities equal: True (240 numbers)",
         "sampled text equal: True",
-    ):
+    ),
+    "03_hybrid_layers": (
+        "state after the last token, bit for bit: True (4608 numbers)",
+        *(f"layer {layer}: o of every token, bit for bit: True" for layer in range(3)),
+        "the same blocks: True",
+        "the first 11 (in a row: True)",
+        "branches after layer 3, bit for bit: True",
+        *(f"({cuts}) 111 arrays, all equal bit for bit" for cuts in ("2,", "1, 3, 14", "15, 16, 17")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_a_notebook_is_kept_with_its_proof(name: str) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    kept = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    said = "\n".join(map(printed, code_cells(kept)))
+    assert "False" not in said
+    for verdict in PROOFS[name]:
         assert verdict in said
 
 

@@ -11,12 +11,13 @@ from dgpp.engine.request import EngineInfo, Sampling
 from dgpp.engine.scripted import INFO, Script, ScriptedEngine
 from dgpp.serve.server import HttpServer
 from dgpp.serve.settings import Settings
-from tests.serve.support import Bench, ids
+from tests.serve.support import TEMPLATE, Bench, ids
 
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
-    """Makes benches: `bench(script, info=..., hold=..., step_seconds=..., defaults=..., **settings)`."""
+    """Makes benches: `bench(script, info=..., hold=..., step_seconds=..., defaults=..., template=...,
+    template_kwargs=..., **settings)`."""
     made: list[Bench] = []
 
     def make(
@@ -26,12 +27,14 @@ def bench() -> Iterator[Callable[..., Bench]]:
         hold: tuple[str, ...] = (),
         step_seconds: float = 0.0,
         defaults: Sampling | None = None,
+        template: str = TEMPLATE,
+        template_kwargs: str | None = None,
         **settings: Any,
     ) -> Bench:
         engine = ScriptedEngine(
             ids(script) if isinstance(script, str) else script, info=info, hold=hold, step_seconds=step_seconds
         )
-        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults))
+        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults, template, template_kwargs))
         return made[-1]
 
     yield make

@@ -15,6 +15,7 @@ from dgpp.engine.scripted import INFO, ScriptedEngine
 from dgpp.serve.app import create_app
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
+from dgpp.serve.template_kwargs import default_template_kwargs
 from dgpp.text.template import ChatTemplate
 from dgpp.text.tokenizer import Tokenizer
 
@@ -61,18 +62,27 @@ def ids(text: str) -> list[int]:
 class Bench:
     """An engine with everything above it. `post` sends chat requests through the test client."""
 
-    def __init__(self, engine: ScriptedEngine, settings: Settings, defaults: Sampling | None) -> None:
+    def __init__(
+        self,
+        engine: ScriptedEngine,
+        settings: Settings,
+        defaults: Sampling | None,
+        template: str = TEMPLATE,
+        template_kwargs: str | None = None,
+    ) -> None:
         self.engine = engine
         self.settings = settings
         tokenizer = byte_tokenizer()
+        compiled = ChatTemplate(template, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens)
         self.service = Service(
             engine,
             tokenizer,
-            ChatTemplate(TEMPLATE, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens),
+            compiled,
             names=(NAME, "alias"),
             eos=frozenset({END}),
             settings=settings,
             sampling_defaults=defaults,
+            template_defaults=default_template_kwargs(template_kwargs, compiled.reads),
         )
         self.app = create_app(self.service, settings)
 
@@ -85,6 +95,10 @@ class Bench:
     def client(self) -> FlaskClient:
         """A client without a socket."""
         return self.app.test_client()
+
+    def prompts(self) -> list[str]:
+        """The prompts that reached the engine, without their control tokens."""
+        return [bytes(id for id in request.prompt if id < START).decode("utf-8") for request in self.engine.requests]
 
     def counts(self) -> dict[str, Any]:
         """The `service` part of the metrics."""

@@ -1,20 +1,57 @@
-"""The embedded model behind `dgpp serve`, through the official client."""
+"""Models behind `dgpp serve`, through the official client."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.request
+from pathlib import Path
 
 import openai
 import pytest
 
+from tests.models.qwen import directory_of
 from tests.serve.company import check_company
 from tests.serve.served import served
+from tests.text.templates import QWEN38
 
 
 def test_the_embedded_model_serves_eight_clients_of_which_one_hangs_up() -> None:
     with served("--kv-capacity", "4096") as url:
         check_company(url, "dgpp-embedded", 4096)
+
+
+def test_a_hybrid_model_serves_eight_clients_of_which_one_hangs_up(tmp_path: Path) -> None:
+    """Flash-Next: recurrent state per slot, sparse attention, experts and n-grams, with a template that thinks."""
+    directory = shutil.copytree(directory_of("qwen_flash_next", "tiny"), tmp_path / "flash-next")
+    (directory / "chat_template.jinja").write_text(QWEN38)
+    kwargs = json.dumps({"enable_thinking": False})
+    with served(
+        str(directory), "--kv-capacity", "2048", "--default-chat-template-kwargs", kwargs,
+        "--served-model-name", "flash-next",
+    ) as url:  # fmt: skip
+        check_company(url, "flash-next", 512)
+        check_thinking_switch(url)
+
+
+def check_thinking_switch(url: str) -> None:
+    """The server's default is no thinking, and a request can have it back: the prompts differ as the template says."""
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+    def prompt_tokens(**kwargs: bool) -> int:
+        answer = client.chat.completions.create(
+            model="flash-next",
+            max_tokens=1,
+            messages=[{"role": "user", "content": "hi"}],
+            extra_body={"chat_template_kwargs": kwargs},
+        )
+        assert answer.usage is not None
+        return answer.usage.prompt_tokens
+
+    assert prompt_tokens() == prompt_tokens(enable_thinking=False) != prompt_tokens(enable_thinking=True)
+    with pytest.raises(openai.BadRequestError) as refused:
+        prompt_tokens(think=True)
+    assert refused.value.param == "chat_template_kwargs.think"
 
 
 def test_the_answer_of_the_readme() -> None:

@@ -159,3 +159,96 @@ ROLE_TOKENS = """\
 {% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}
 """
 ROLE_TOKENS_CONTROL = ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+
+# Thinking with a switch and an effort, one leading system message, past thinking kept on demand, images.
+QWEN38 = """\
+{%- macro text_of(content, is_system=false) %}
+    {%- if content is string %}
+        {{- content }}
+    {%- else %}
+        {%- for item in content %}
+            {%- if item.type == 'image' %}
+                {%- if is_system %}{{- raise_exception('A system message cannot hold images.') }}{%- endif %}
+                {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+            {%- else %}
+                {{- item.text }}
+            {%- endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
+{%- set thinks = not (enable_thinking is defined and enable_thinking is false) %}
+{%- set keeps = preserve_thinking is undefined or preserve_thinking is true %}
+{%- set effort = reasoning_effort | default('xhigh', true) %}
+{%- set blocks = namespace(text='', sep='') %}
+{%- if thinks %}
+    {%- if effort not in ('xhigh', 'medium', 'low') %}
+        {{- raise_exception('There is no effort ' ~ effort ~ '.') }}
+    {%- endif %}
+    {%- if effort == 'xhigh' %}
+        {%- set blocks.text = 'Think for as long as it takes.' %}
+    {%- elif effort == 'low' %}
+        {%- set blocks.text = 'Think no longer than you must.' %}
+    {%- endif %}
+{%- endif %}
+{%- if tools %}
+    {%- set lines = namespace(text='') %}
+    {%- for tool in tools %}{%- set lines.text = lines.text ~ '\\n' ~ (tool | tojson) %}{%- endfor %}
+    {%- set sep = '\\n\\n' if blocks.text else '' %}
+    {%- set blocks.text = blocks.text ~ sep ~ '# Tools\\n\\n<tools>' ~ lines.text ~ '\\n</tools>\\n\\n'
+        ~ 'Call one with <function=NAME> and a <parameter=KEY> for each argument.' %}
+{%- endif %}
+{%- if messages[0].role == 'system' %}
+    {%- set sep = '\\n\\n' if blocks.text else '' %}
+    {%- set blocks.text = blocks.text ~ sep ~ (text_of(messages[0].content, true) | trim) %}
+{%- endif %}
+{%- if blocks.text %}
+    {{- '<|im_start|>system\\n' ~ blocks.text ~ '<|im_end|>\\n' }}
+{%- endif %}
+{%- set last = namespace(query=-1) %}
+{%- for message in messages %}
+    {%- if message.role == 'user' and not text_of(message.content).startswith('<tool_response>') %}
+        {%- set last.query = loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- if last.query < 0 %}
+    {{- raise_exception('Somebody has to ask something.') }}
+{%- endif %}
+{%- for message in messages %}
+    {%- set content = text_of(message.content) | trim %}
+    {%- if message.role == 'system' %}
+        {%- if not loop.first %}
+            {{- raise_exception('A system message has to be the first.') }}
+        {%- endif %}
+    {%- elif message.role == 'user' %}
+        {{- '<|im_start|>user\\n' ~ content ~ '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- if message.reasoning_content and (keeps or loop.index0 > last.query) %}
+            {{- '<think>\\n' ~ (message.reasoning_content | trim) ~ '\\n</think>\\n\\n' }}
+        {%- endif %}
+        {{- content }}
+        {%- for call in message.tool_calls or [] %}
+            {%- if call.function.arguments is not mapping %}
+                {{- raise_exception('Arguments have to be a mapping.') }}
+            {%- endif %}
+            {{- '\\n\\n' if loop.first and content else '' if loop.first else '\\n' }}
+            {{- '<tool_call>\\n<function=' ~ call.function.name ~ '>\\n' }}
+            {%- for key, value in call.function.arguments | items %}
+                {%- set value = value if value is string else value | tojson %}
+                {{- '<parameter=' ~ key ~ '>\\n' ~ value ~ '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {%- if not loop.previtem or loop.previtem.role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' ~ content ~ '\\n</tool_response>' }}
+        {%- if not loop.nextitem or loop.nextitem.role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+    {%- else %}
+        {{- raise_exception('There is no role ' ~ message.role ~ '.') }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' ~ ('<think>\\n' if thinks else '<think>\\n\\n</think>\\n\\n') }}
+{%- endif %}
+"""

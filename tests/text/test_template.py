@@ -30,6 +30,7 @@ SOURCES = {
     "chatml": templates.CHATML,
     "llama3": templates.LLAMA3,
     "qwen": templates.QWEN,
+    "qwen38": templates.QWEN38,
     "mistral": templates.MISTRAL,
 }
 ALL = pytest.mark.parametrize("name", SOURCES)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dgpp.kernels.attention.arguments import check_attention
 from dgpp.kernels.attention.triton_pages import attend, merge, write
-from dgpp.kernels.gpu.launch import ASSEMBLY, Out, launch
+from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 
 SPLIT = 512
 BLOCK = 64
@@ -22,7 +22,7 @@ HEADS = 8  # of a tile that has several rows
 ROWS = 4
 WARPS = 4
 MANY_WARPS = 8  # of a tile with several rows
-STAGES = 2
+STAGES = {"sm_90": 2}  # blocks of tokens under way; 1 elsewhere, for 99 KiB of shared memory hold no second at D = 256
 
 
 def attention(
@@ -81,7 +81,13 @@ def attention(
     outs = (Out((*parts, dim), jnp.float32), Out(parts, jnp.float32), Out(parts, jnp.float32))
     grid = (-(-rows // tile_rows), kv_heads * -(-heads // tile_heads), splits)
     acc, top, length = launch(
-        attend, arguments, outs, grid, constants, warps=WARPS if few else MANY_WARPS, stages=STAGES
+        attend,
+        arguments,
+        outs,
+        grid,
+        constants,
+        warps=WARPS if few else MANY_WARPS,
+        stages=STAGES.get(architecture(), 1),
     )
     if not few:
         return acc[0], cache_k, cache_v

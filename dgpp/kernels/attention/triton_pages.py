@@ -1,7 +1,7 @@
 """Paged attention as Triton kernels: rows written to the cache, blocks of tokens attended to, splits merged.
 
-Order, of one row and query head: the positions are cut into splits of SPLIT tokens, a split into blocks of BLOCK. Within
-a split, blocks ascend from m = -inf, l = 0, acc = 0; s_t = dot(k_t, q) * scale; m' = max(m, max_t s_t);
+Order, of one row and query head: the positions are cut into splits of SPLIT tokens, a split into blocks of BLOCK.
+Within a split, blocks ascend from m = -inf, l = 0, acc = 0; s_t = dot(k_t, q) * scale; m' = max(m, max_t s_t);
 p_t = bfloat16(exp_f32(s_t - m')); a = exp_f32(m - m'); l = l * a + sum_t p_t; acc = acc * a and then the block's
 p_t * v_t on top, on the matrix unit. Splits are merged in ascending order by the same rule, and out = acc / l. Tokens
 that a row does not see change none of its values, so it does not matter how many rows share a tile or where a tile's

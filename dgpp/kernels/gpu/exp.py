@@ -1,4 +1,4 @@
-"""e^x as a Triton function: the operations of `dgpp.kernels.rounding.exp_f32`, so the same bits with contraction off."""
+"""e^x as a Triton function: the operations of `dgpp.kernels.rounding.exp_f32`, the same bits with contraction off."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def spread(
     RUN: tl.constexpr,
     PER: tl.constexpr,
 ) -> tl.tensor:
-    """Scales [BN, WIDTH / PER] repeated over the PER (2 RUN or more) columns each belongs to, as `permuted` has them."""
+    """Scales [BN, WIDTH / PER], each repeated over its PER (2 RUN or more) columns, as `permuted` has them."""
     EACH: tl.constexpr = UNIT // 4 // PER
     scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4, EACH, 1, 1, 1))
     scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4, EACH, PER // (2 * RUN), 2, RUN))

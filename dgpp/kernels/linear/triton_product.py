@@ -2,10 +2,10 @@
 
 Order, for one output: bfloat16 weights go through one float32 accumulator, in ascending order of K. With every other
 code the sum of each GROUP weights (128, or those under one scale if fewer) starts from +0, low nibbles before high ones
-and otherwise in the order of `triton_decode.permuted`, and joins the total in ascending order: by one addition, or, where
-the group has a scale, one fused multiply-add with it. The number of rows and the tile sizes move no addition, as long as
-the instruction class is the same: `wgmma` on sm_90 (the weight is its left operand, 64 rows of it at a time), `mma.sync`
-elsewhere.
+and otherwise in the order of `triton_decode.permuted`, and joins the total in ascending order, by one fused
+multiply-add with the group's scale (1 where it has none). The number of rows and the tile sizes move no addition, as
+long as the instruction class is the same: `wgmma` on sm_90 (the weight is its left operand, 64 rows of it at a time),
+`mma.sync` elsewhere.
 
 A group's sum is used at once, so the matrix unit is idle before the next group's codes are decoded: with operands in
 registers it must be, or the assembler puts a wait behind every single instruction.

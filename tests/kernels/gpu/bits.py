@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bench.random_weights import random_weight
 from dgpp.formats import format_named
 from dgpp.kernels import select
 from dgpp.kernels.linear.triton_recipe import recipe
-from bench.random_weights import random_weight
 
 FORMATS = (
     "bf16", "f16", "fp8_block128", "fp8_block128_bf16", "fp8_block128_e8m0", "fp8_block32_e8m0", "fp8_channel",

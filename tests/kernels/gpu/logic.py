@@ -15,13 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.formats import Weight, format_named
-from tests.kernels.gpu.bits import FORMATS, exact_attention
+from tests.kernels.gpu.bits import exact_attention
 
 RNG = np.random.default_rng(0)
 CASES = (
-    (70, 1088, 3, ((0, 1088),)),
-    (40, 640, 17, ((0, 128), (128, 384), (384, 640))),
-    (67, 320, 5, ((0, 160), (160, 320))),
+    (20, 1088, 3, ((0, 1088),)),
+    (70, 320, 17, ((0, 128), (128, 160), (160, 320))),
+)
+FORMATS = (
+    *("bf16", "f16", "fp8_block128_bf16", "fp8_block32_e8m0", "fp8_channel", "fp8_tensor", "nvfp4", "nvfp4_divisor"),
+    *("mxfp4", "mxfp4_blocks", "mxfp8", "int4_g64", "int8_g128_f16"),
 )
 
 
@@ -34,11 +37,11 @@ def encoded(format: str, n: int, k: int) -> Weight:
 
 
 def linear(architecture: str) -> None:
-    """Every format: leaves, tails, padding rows, the second of two layers, and the sum over all of K."""
+    """Every kind of format: leaves, tails, padding rows, the second of two layers, and the sum over all of K."""
     from dgpp.kernels.linear import triton
     from dgpp.kernels.linear.triton_recipe import recipe
 
-    with mock.patch.object(triton, "architecture", lambda: architecture):
+    with mock.patch.object(triton, "architecture", return_value=architecture):
         for format in FORMATS:
             for n, k, rows, ranges in CASES:
                 assert recipe(format_named(format), ranges, k) is not None, f"{format}: no recipe for {ranges}"

@@ -1,4 +1,4 @@
-"""The Triton kernels in Triton's interpreter, each op in a process of its own: the interpreter replaces `triton.jit`."""
+"""The Triton kernels in Triton's interpreter, each op in a process of its own: it replaces `triton.jit` everywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("op", ["linear sm_90", "linear sm_121", "attention", "gated_delta"])
+SLOW = [pytest.param(f"linear {architecture}", marks=pytest.mark.slow) for architecture in ("sm_90", "sm_121")]
+
+
+@pytest.mark.parametrize("op", ["attention", "gated_delta", *SLOW])
 def test_the_kernels_compute_what_they_should(op: str) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.kernels.gpu.logic", *op.split()]

@@ -1,0 +1,217 @@
+"""Whole models at full size on an accelerator: random weights made on the device, decode at several streams, prefill.
+
+    python -m bench.decode 27b-fp8 27b-nvfp4 [--streams 1,4,8,16] [--prefill 2048] [--kernels triton] [--record]
+
+The step is the one that is served (`Core.step`), with its host side: building the batch, reading the picks. A step's
+bytes are the weights that it must read once, and the state: K/V of the context, and what recurrent layers read and
+write. `fraction` is of the read bandwidth of the same run. Values are random and of the size that trained ones have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench.kernels import read_bandwidth
+from bench.published import FORMATS, QWEN38_27B
+from bench.random_weights import random_weight
+from dgpp.checkpoint.fixture import stored_tree
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.traffic import weight_traffic
+from dgpp.engine.batch import Segment
+from dgpp.engine.core import Core, CoreSettings
+from dgpp.formats import Weight
+from dgpp.kernels import select
+from dgpp.layers.rows import Phase
+from dgpp.models import family_of
+from dgpp.models.state import SlotSpec
+from dgpp.ops.records import write_record
+
+MODELS = {
+    "27b-fp8": ("Qwen/Qwen3.8-27B-FP8", QWEN38_27B),
+    "27b-nvfp4": ("unsloth/Qwen3.8-27B-NVFP4", QWEN38_27B),
+}
+CONTEXT = 256  # tokens of every stream before decoding
+STEPS = 48  # timed decode steps
+WARM = 8  # steps before the clock runs
+CACHE = 1024  # tokens of the pool for each stream
+
+
+def weights_of(tree: SpecTree) -> dict[str, Any]:
+    """Random weights for a tree, made on the device; matrices [N, K] have values of about 1 / sqrt(K)."""
+    weights: dict[str, Any] = {}
+    for number, (path, spec) in enumerate(flatten(tree)):
+        node = weights
+        *parents, leaf = path.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = _weight(spec, number)
+    return weights
+
+
+def _weight(spec: TensorSpec, seed: int) -> Weight:
+    shape = spec.shape
+    if len(shape) != 2 or shape[1] < 16:
+        lead = (spec.layers,) if spec.layers else ()
+        noise = jax.random.normal(jax.random.key(seed), (*lead, *shape), jnp.float32) / 8
+        values = (spec.centre + noise if len(shape) == 1 else 4 * noise).astype(jnp.bfloat16)
+        return Weight({"values": values}, spec.held.name, shape, spec.numbers)
+    stacks: dict[str, jax.Array] = {}
+    for layer in range(max(1, spec.layers)):  # one at a time: random bits take several times their own memory
+        one = random_weight(spec.held.name, 1, *shape, seed=1000 * seed + layer)
+        for name, array in one.arrays.items():
+            empty = jnp.empty((max(1, spec.layers), *array.shape[1:]), array.dtype) if layer == 0 else stacks[name]
+            stacks[name] = _put(empty, array, layer)
+    arrays = {name: array if spec.layers else array[0] for name, array in stacks.items()}
+    small = random_weight(spec.held.name, 1, min(shape[0], 256), min(shape[1], 512))
+    sample = spec.held.decode({name: np.asarray(array[0]) for name, array in small.arrays.items()}, small.shape)
+    factor = float(1 / (np.sqrt(np.mean(sample.astype(np.float64) ** 2)) * np.sqrt(shape[1])))
+    for name in ("global_scale", "values", "scale"):  # the first of them that is a number carries the size
+        if name in arrays and jnp.issubdtype(arrays[name].dtype, jnp.floating):
+            divides = name == "global_scale" and spec.held.name == "nvfp4_divisor"
+            arrays[name] = _scaled(arrays[name], 1 / factor if divides else factor)
+            break
+    return Weight(arrays, spec.held.name, shape, spec.numbers)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(stack: jax.Array, one: jax.Array, layer: Any) -> jax.Array:
+    return jax.lax.dynamic_update_slice_in_dim(stack, one, layer, 0)
+
+
+@jax.jit
+def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+    return (x.astype(jnp.float32) * factor).astype(x.dtype)
+
+
+def state_bytes(core: Core, streams: int, context: int) -> int:
+    """Bytes of state that a decode step of `streams` streams moves: K/V read, and recurrent values read and written."""
+    specs = core.state_specs.values()
+    cache = sum(spec.bytes_per_token for spec in specs) * context
+    recurrent = sum(2 * spec.bytes_per_slot(0) for spec in specs if isinstance(spec, SlotSpec))
+    return streams * (cache + recurrent)
+
+
+def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: float) -> dict[str, Any]:
+    """One row: the median of timed steps, after every stream has its context."""
+    rng = np.random.default_rng(0)
+    vocabulary = core.config.vocab_size
+    last = []
+    for slot in range(streams):
+        core.pool.reserve(slot, CACHE)
+        prompt = tuple(int(token) for token in rng.integers(0, vocabulary, CONTEXT))
+        result = core.step([Segment(slot, 0, prompt, Phase.PREFILL, (CONTEXT - 1,))])
+        last.append(int(result.picks[0]))
+    seconds = []
+    for step in range(WARM + STEPS):
+        started = time.perf_counter()
+        at = CONTEXT + step
+        segments = [Segment(slot, at, (max(0, last[slot]),), Phase.DECODE, (0,)) for slot in range(streams)]
+        last = [int(pick) for pick in core.step(segments).picks]
+        seconds.append(time.perf_counter() - started)
+    for slot in range(streams):
+        core.pool.release(slot)
+    median = statistics.median(seconds[WARM:])
+    nbytes = weight_bytes + state_bytes(core, streams, CONTEXT + WARM + STEPS // 2)
+    return {
+        "name": f"{name}, decode, {streams} {'stream' if streams == 1 else 'streams'}",
+        "seconds": median,
+        "bytes": nbytes,
+        "gbps": nbytes / median / 1e9,
+        "fraction": nbytes / median / 1e9 / read,
+        "streams": streams,
+        "ms_per_step": 1e3 * median,
+        "tokens_per_second": streams / median,
+        "finite": "yes" if min(last) >= 0 else "no",
+    }
+
+
+def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: float) -> dict[str, Any]:
+    """One row: a prompt of `tokens` tokens in one step."""
+    core.pool.reserve(0, tokens)
+    prompt = tuple(int(token) for token in np.random.default_rng(1).integers(0, core.config.vocab_size, tokens))
+    seconds = []
+    for _ in range(4):
+        started = time.perf_counter()
+        core.step([Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))])
+        seconds.append(time.perf_counter() - started)
+    core.pool.release(0)
+    median = statistics.median(seconds[1:])
+    return {
+        "name": f"{name}, prefill, {tokens} tokens",
+        "seconds": median,
+        "bytes": weight_bytes,
+        "gbps": weight_bytes / median / 1e9,
+        "fraction": weight_bytes / median / 1e9 / read,
+        "tokens_per_second": tokens / median,
+    }
+
+
+def measured(name: str, options: argparse.Namespace, read: float) -> list[dict[str, Any]]:
+    """The rows of a model."""
+    release, raw = MODELS[name]
+    raw = {**raw, "text_config": {**raw["text_config"], **options.change}}
+    family = family_of(raw)
+    config = family.config(raw)
+    tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
+    started = time.perf_counter()
+    weights = jax.block_until_ready(weights_of(tree))
+    print(f"{name}: weights in {time.perf_counter() - started:.1f} s", flush=True)
+    families = tuple(sorted({max(options.streams), CONTEXT, *options.prefill}))
+    pool = max(CACHE * max(options.streams), *options.prefill, 1024)
+    settings = CoreSettings(max(options.streams), pool, row_families=families, verify_rows=1)
+    started = time.perf_counter()
+    core = Core(family, config, weights, settings, select(options.kernels), tree)
+    del weights
+    core.warm_up()
+    print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
+    nbytes = weight_traffic(tree, family.tied(config), 1, 1).nbytes
+    rows = [decode_row(name, core, nbytes, streams, read) for streams in options.streams]
+    return rows + [prefill_row(name, core, nbytes, tokens, read) for tokens in options.prefill]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",") if part]
+
+    parser = argparse.ArgumentParser(prog="python -m bench.decode", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("models", nargs="+", choices=MODELS)
+    parser.add_argument("--streams", type=numbers, default=[1, 4, 8, 16])
+    parser.add_argument("--prefill", type=numbers, default=[2048])
+    parser.add_argument("--kernels", default="triton")
+    parser.add_argument("--layers", type=int, help="only so many layers, to try the script")
+    parser.add_argument("--record", action="store_true", help="write bench/records/<device>/decode.json")
+    parser.add_argument("--device", help="how the record calls the accelerator")
+    parser.add_argument("--records", type=Path, help="the folder of records, instead of bench/records")
+    options = parser.parse_args(arguments)
+    options.change = {} if options.layers is None else {"num_hidden_layers": options.layers, "vocab_size": 4096}
+    memory = read_bandwidth()
+    print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
+    rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
+    for name in options.models:
+        for row in measured(name, options, memory["gbps"]):
+            rows.append(row)
+            print(
+                {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True
+            )
+    if options.record:
+        extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
+        print(write_record("decode", rows, device=options.device, extra=extra, root=options.records))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

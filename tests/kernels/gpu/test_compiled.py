@@ -1,0 +1,41 @@
+"""What the compiler makes of the kernels, without a GPU: the pinned instruction class, no spills, shared memory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
+)
+
+LIMITS = {"sm_90": 227 << 10, "sm_121": 99 << 10}
+CLASSES = {"sm_90": ("HGMMA", "HMMA"), "sm_121": ("HMMA", "HGMMA")}
+
+
+@pytest.fixture(params=LIMITS)
+def architecture(request: pytest.FixtureRequest) -> str:
+    if request.param == "sm_121" and importlib.metadata.version("triton") < "3.9":
+        pytest.skip("the disassembler of Triton before 3.9 does not know sm_121")
+    return request.param
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp8_block128_bf16", "nvfp4_divisor", "mxfp4", "int4_g64"])
+def test_every_row_count_compiles_to_the_one_instruction_class(architecture: str, format: str) -> None:
+    from bench.compiled import linear_row
+
+    for rows in (1, 17, 64, 300):
+        row = linear_row(format, rows, architecture)
+        assert row["class"] == CLASSES[architecture][0]
+        assert row["spill_bytes"] == 0
+        assert row["shared_bytes"] <= LIMITS[architecture]
+
+
+def test_no_kernel_mixes_instruction_classes(architecture: str) -> None:
+    from bench.compiled import compiled, launches
+
+    for launch in launches("fp8_block128_bf16", 16, architecture):
+        codes = compiled(launch, architecture).opcodes
+        assert not any(code.startswith(f"{CLASSES[architecture][1]}.") for code in codes), codes
