@@ -30,7 +30,8 @@ from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.checkpoint.traffic import weight_traffic
 from dgpp.engine.batch import Segment
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
+from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
 from dgpp.kernels import select
 from dgpp.layers.rows import Phase

@@ -37,7 +37,7 @@ def traffic_of(model: Model) -> Traffic:
     sizes = {path: spec.nbytes for path, spec in flatten(model.family.abstract(model.config))}
     embed = sizes.pop("embed")
     head = sizes.pop("head", embed)  # a tied embedding is the head; an untied one is only looked up
-    return Traffic(sum(sizes.values()), head, model.core.plane_bytes_per_token)
+    return Traffic(sum(sizes.values()), head, sum(spec.bytes_per_token for spec in model.core.state_specs.values()))
 
 
 def timings_of(engine: Engine, work: Work) -> list[Timing]:

@@ -68,7 +68,10 @@ PAD = 128
 """Matrices that a format cannot hold are padded with zero columns and, where that is not enough, rows to this."""
 
 INT8_ACTIVATIONS = "the product of this format rounds activations to int8 as well"
+E4M3 = "E4M3 keeps three bits after the leading one; evenly spaced int8 codes are nearer to weights of one size"
 NOTES = {
+    "mxfp8": E4M3,
+    "fp8_group32_e8m0": E4M3,
     "mixed346_3": INT8_ACTIVATIONS,
     "mixed346_4": INT8_ACTIVATIONS,
     "mixed346_6": f"{INT8_ACTIVATIONS}; its 64 levels are evenly spaced",

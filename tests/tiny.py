@@ -9,7 +9,8 @@ import numpy as np
 
 from dgpp.checkpoint.fixture import with_tokenizer
 from dgpp.checkpoint.spec import flatten
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
+from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
 from dgpp.models import FAMILIES, Family
 

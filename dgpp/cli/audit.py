@@ -43,7 +43,7 @@ def audit(
     from dgpp.cli.opening import bytes_bar
     from dgpp.cli.show import PIPE_WIDTH, summary
     from dgpp.cli.state_table import state_table
-    from dgpp.engine.core import CoreSettings
+    from dgpp.engine.settings import CoreSettings
     from dgpp.models import family_of
 
     directory = resolve(model, revision)

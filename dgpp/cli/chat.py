@@ -24,9 +24,9 @@ def chat(
     options: ModelOptions,
 ) -> None:
     """Reads a line, answers, and so on until the end of input."""
-    from dgpp.engine.core import CoreSettings
     from dgpp.engine.engine import LocalEngine
     from dgpp.engine.request import ContextLengthExceeded, Request, Sampling
+    from dgpp.engine.settings import CoreSettings
     from dgpp.text.messages import parse_messages
 
     opened = open_for_command(model, CoreSettings(slots=1), kernels, options)

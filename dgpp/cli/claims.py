@@ -37,7 +37,7 @@ def claims(
     Exit status: 1 when a claim does not hold, 2 when nothing could be compared for one, 0 when all hold.
     """
     allow_virtual_devices(LARGEST_WORLD)
-    from dgpp.engine.core import CoreSettings
+    from dgpp.engine.settings import CoreSettings
     from dgpp.lab.claims import CLAIMS, run_claims
     from dgpp.lab.model import Model
 

@@ -29,9 +29,9 @@ def generate(
     options: ModelOptions,
 ) -> None:
     """Prints the continuation, then the reason why it ended on stderr."""
-    from dgpp.engine.core import CoreSettings
     from dgpp.engine.engine import LocalEngine
     from dgpp.engine.request import Request, Sampling
+    from dgpp.engine.settings import CoreSettings
 
     opened = open_for_command(model, CoreSettings(slots=1), kernels, options)
     text = text_side(opened)

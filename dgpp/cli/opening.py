@@ -13,9 +13,9 @@ import typer
 
 if TYPE_CHECKING:
     from dgpp.checkpoint.load import Progress
-    from dgpp.engine.core import CoreSettings
     from dgpp.engine.open import Opened
     from dgpp.engine.options import ModelOptions
+    from dgpp.engine.settings import CoreSettings
     from dgpp.text.template import ChatTemplate
     from dgpp.text.tokenizer import Tokenizer
 
@@ -37,9 +37,9 @@ def open_for_command(
 
     Wrong settings and options end the command with status 2.
     """
-    from dgpp.engine.core import SettingsError
     from dgpp.engine.open import open_model
     from dgpp.engine.options import OptionsError
+    from dgpp.engine.settings import SettingsError
     from dgpp.kernels import KINDS, default, select
 
     if kernels and kernels not in KINDS:

@@ -76,8 +76,8 @@ def serve(
         raise typer.BadParameter(str(error)) from None
 
     from dgpp.checkpoint.digests import BackgroundDigests
-    from dgpp.engine.core import CoreSettings
     from dgpp.engine.engine import LocalEngine
+    from dgpp.engine.settings import CoreSettings
     from dgpp.serve.server import HttpServer
     from dgpp.serve.service import Service
 

@@ -18,15 +18,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dgpp.checkpoint.load import available_memory
 from dgpp.checkpoint.mapped import MappedTable
-from dgpp.checkpoint.slicing import WORLDS, local_format, local_shape, rank_slice
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
-from dgpp.checkpoint.traffic import as_stored
+from dgpp.checkpoint.spec import SpecTree
 from dgpp.engine.batch import Batch, Segment, build, family_for
 from dgpp.engine.ngrams import NgramReader
 from dgpp.engine.pages import PagePool
+from dgpp.engine.ranks import check_world, rank_weights
+from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.engine.slots import SlotKeeper, SlotState
-from dgpp.formats import Weight
-from dgpp.formats.arrays import stacked
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
 from dgpp.layers.rounding import stored_as
@@ -38,38 +36,6 @@ from dgpp.world import Mesh, Single, World
 
 RANKED = PartitionSpec("rank")
 REPLICATED = PartitionSpec()
-
-
-class SettingsError(ValueError):
-    """Settings that contradict each other, or that this machine cannot hold."""
-
-
-@dataclass(frozen=True)
-class CoreSettings:
-    """How a core is laid out. Only `page_tokens` is a setting of the numerics: attention moves its running maximum
-    page by page. `verify_rows` is the most rows of one verify segment, the pending token and its drafts."""
-
-    slots: int = 8
-    pool_tokens: int = 8192
-    page_tokens: int = 64
-    row_families: tuple[int, ...] = (16, 64, 256)
-    world: int = 1
-    verify_rows: int = 8
-
-    def check(self) -> None:
-        """Raises SettingsError naming the setting that is wrong."""
-        if self.slots < 1:
-            raise SettingsError(f"slots must be at least 1, got {self.slots}")
-        if self.page_tokens % 16 or self.page_tokens < 16:
-            raise SettingsError(f"page_tokens must be a multiple of 16, got {self.page_tokens}")
-        if self.pool_tokens < self.page_tokens:
-            raise SettingsError(f"pool_tokens {self.pool_tokens} is less than one page of {self.page_tokens}")
-        if max(self.row_families) < self.slots:
-            raise SettingsError(f"{self.slots} slots do not fit the largest row family, {max(self.row_families)}")
-        if self.verify_rows < 1:
-            raise SettingsError(f"verify_rows must be at least 1, got {self.verify_rows}")
-        if self.world not in WORLDS:
-            raise SettingsError(f"world must be one of {WORLDS}, got {self.world}")
 
 
 @dataclass(frozen=True)
@@ -123,7 +89,7 @@ class Core:
         else:
             self.world = Mesh(s.world)
             self._mesh = _device_mesh(s.world)
-        local = _rank_weights(tree, tied, weights, s.world)
+        local = rank_weights(tree, tied, weights, s.world)
         self._weights, self._weight_specs = self._place(local)
         self._constants, self._constant_specs = self._place(
             {
@@ -305,48 +271,3 @@ def _device_mesh(world: int) -> jax.sharding.Mesh:
             f"XLA_FLAGS=--xla_force_host_platform_device_count={world} before jax is imported"
         )
     return jax.make_mesh((world,), ("rank",), axis_types=(jax.sharding.AxisType.Auto,), devices=devices[:world])
-
-
-def check_world(tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], world: int) -> None:
-    """Raises SettingsError naming a tensor whose format cannot be cut for a world of this size."""
-    for spec in _rank_specs(tree, tied, world)[0].values():
-        try:
-            local_format(spec, world)
-        except ValueError as error:
-            raise SettingsError(f"{spec.source} cannot be shared by {world} ranks: {error}") from None
-
-
-def _rank_specs(
-    tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], world: int
-) -> tuple[dict[str, TensorSpec], dict[str, str]]:
-    """The specs that ranks hold, by path, and the path of the weight that each reads its data from."""
-    specs = dict(flatten(tree))
-    sources = {path: path for path in specs}
-    if world > 1:
-        for path, (source, spec) in tied.items():
-            specs[path], sources[path] = as_stored(spec, specs[source]), source
-    return specs, sources
-
-
-def _rank_weights(
-    tree: SpecTree, tied: Mapping[str, tuple[str, TensorSpec]], weights: Mapping[str, Any], world: int
-) -> dict[str, Any]:
-    """The tree of weights as (array, is it ranked) pairs: as loaded in world 1, else each rank's slices, stacked."""
-    specs, sources = _rank_specs(tree, tied, world)
-    out: dict[str, Any] = {}
-    for path, spec in specs.items():
-        node: Any = weights
-        for key in sources[path].split("."):
-            node = node[key]
-        ranked = world > 1 and spec.leaves is not None
-        if ranked:
-            slices = [rank_slice(spec, node.arrays, world, rank) for rank in range(world)]
-            arrays = {name: (stacked([part[name] for part in slices]), True) for name in slices[0]}
-        else:
-            arrays = {name: (array, False) for name, array in node.arrays.items()}
-        *parents, leaf = path.split(".")
-        place = out
-        for key in parents:
-            place = place.setdefault(key, {})
-        place[leaf] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.numbers)
-    return out

@@ -12,9 +12,11 @@ from dgpp.checkpoint.mapped import MappedTable
 from dgpp.checkpoint.quantization import resolve_formats, resolve_tree
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import SpecTree, flatten
-from dgpp.engine.core import Core, CoreSettings, check_world
+from dgpp.engine.core import Core
 from dgpp.engine.levers import held_tree, merged, ngram_source, parted, scaled_config
 from dgpp.engine.options import ModelOptions
+from dgpp.engine.ranks import check_world
+from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import Kernels
 from dgpp.models import Family, family_of
 

@@ -26,7 +26,7 @@ from dgpp.checkpoint.quantization import resolve_tree
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import SpecTree, TensorSpec
 from dgpp.engine.batch import Segment, build
-from dgpp.engine.core import CoreSettings
+from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import Kernels, default
 from dgpp.layers.rounding import stored_as
 from dgpp.layers.rows import Phase, Rows

@@ -20,12 +20,13 @@ from dgpp.checkpoint.config import eos_ids
 from dgpp.checkpoint.load import Progress
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import SpecTree
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
 from dgpp.engine.open import Opened, open_model
 from dgpp.engine.options import ModelOptions
 from dgpp.engine.request import Sampling, TokenLogprobs
 from dgpp.engine.sampler import Sampler, needs_logits, validate
 from dgpp.engine.session import Session, session
+from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import select
 from dgpp.lab.layer import Blocks, Layer, blocks_of, layer_of
 from dgpp.lab.tree import weight_html, weight_table

@@ -18,9 +18,10 @@ from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import TensorSpec, flatten
 from dgpp.engine import compiles
 from dgpp.engine.batch import Segment
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
 from dgpp.engine.levers import parted
 from dgpp.engine.ngrams import NgramReader
+from dgpp.engine.settings import CoreSettings
 from dgpp.engine.slots import SlotKeeper
 from dgpp.kernels import select
 from dgpp.layers.ngram import NgramTable, ngram_ids

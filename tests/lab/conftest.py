@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dgpp.checkpoint.reader import Checkpoint
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
+from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import Kernels
 from dgpp.lab.model import Model, load
 from dgpp.models import Family

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from dgpp.checkpoint.fixture import write_fixture
-from dgpp.engine.core import Core, SettingsError, StepResult
+from dgpp.engine.core import Core, StepResult
 from dgpp.engine.engine import LocalEngine
 from dgpp.engine.request import TokenEvent
 from dgpp.engine.session import session
+from dgpp.engine.settings import SettingsError
 from dgpp.kernels import default
 from dgpp.lab.claims import CLAIMS, ClaimResult, Effort, restart, run_claims, world
 from dgpp.lab.claims.claim import Claim, Pair, Plan

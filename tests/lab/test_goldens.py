@@ -137,9 +137,9 @@ def test_a_digest_follows_every_bit_and_the_order_of_axes() -> None:
 
 def test_logits_are_judged_by_their_relative_error() -> None:
     exact = np.ones((2, 2))
-    assert judge_logits(np.full((2, 2), 1.01, np.float32), exact, 3).stands
-    assert not judge_logits(np.full((2, 2), 1.03, np.float32), exact, 3).stands
-    assert not judge_logits(np.full((2, 2), np.nan, np.float32), exact, 3).stands
+    assert judge_logits(np.full((2, 2), 1.01, np.float32), exact, 36).stands
+    assert not judge_logits(np.full((2, 2), 1.03, np.float32), exact, 36).stands
+    assert not judge_logits(np.full((2, 2), np.nan, np.float32), exact, 36).stands
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dgpp.checkpoint.fixture import write_fixture
-from dgpp.lab.goldens.step import judge_logits
+from dgpp.lab.goldens.step import ROUNDINGS, judge_logits
 from dgpp.lab.model import load
 from dgpp.models import FAMILIES
 from tests.oracles import llama as oracle
@@ -27,7 +27,7 @@ def test_the_forward_stays_within_its_roundings_of_float64(release: str | None, 
     prompt = tokens(60)
     exact = oracle.logits(m.checkpoint.config, m.checkpoint.read, prompt)
     logits = m.forward(prompt, capture="*").logits
-    verdict = judge_logits(logits, exact, m.config.layers)
+    verdict = judge_logits(logits, exact, ROUNDINGS["llama"] * m.config.layers)
     assert verdict.stands, str(verdict)
     assert verdict.error > 1e-4  # the two are not one computation
     rows = np.linalg.norm(logits - exact, axis=1) / np.linalg.norm(exact, axis=1)
@@ -46,7 +46,9 @@ def test_the_bound_catches_small_mistakes() -> None:
     exact = oracle.logits(config, read, prompt)
 
     def judged(**changed: object) -> bool:
-        return judge_logits(oracle.logits({**config, **changed}, read, prompt), exact, m.config.layers).stands
+        return judge_logits(
+            oracle.logits({**config, **changed}, read, prompt), exact, ROUNDINGS["llama"] * m.config.layers
+        ).stands
 
     assert judged()
     assert not judged(rope_theta=9000.0)

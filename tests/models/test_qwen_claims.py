@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dgpp.engine.core import Core, CoreSettings
+from dgpp.engine.core import Core
 from dgpp.engine.session import session
+from dgpp.engine.settings import CoreSettings
 from dgpp.lab.claims import FULL, Effort, run_claims
 from dgpp.lab.model import Model, load
 from dgpp.layers.rows import Phase

@@ -12,8 +12,8 @@ import pytest
 
 from dgpp.checkpoint.spec import flatten
 from dgpp.engine.batch import Segment, build
-from dgpp.engine.core import CoreSettings
 from dgpp.engine.open import Opened, open_model
+from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import select
 from dgpp.layers.rounding import stored_as
 from dgpp.layers.rows import Phase

@@ -28,10 +28,12 @@ from dgpp.checkpoint.quantization import resolve_formats, resolve_tree
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.slicing import local_format, local_ranges, local_shape, rank_slice
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges, flatten
-from dgpp.engine.core import Core, CoreSettings, SettingsError, check_world
+from dgpp.engine.core import Core
 from dgpp.engine.levers import merged, parted
 from dgpp.engine.open import open_model
 from dgpp.engine.options import ModelOptions
+from dgpp.engine.ranks import check_world
+from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
 from dgpp.lab.model import Model

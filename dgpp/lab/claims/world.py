@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from dgpp.engine.core import Core, SettingsError, check_world
+from dgpp.engine.core import Core
+from dgpp.engine.ranks import check_world
 from dgpp.engine.session import session
+from dgpp.engine.settings import SettingsError
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served
 from dgpp.layers.rows import Phase

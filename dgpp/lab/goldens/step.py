@@ -25,9 +25,17 @@ from dgpp.models import FAMILIES
 PORTABLE = ("embed",)
 """Activations that come from no arithmetic at all."""
 
-ROUNDINGS = 12
-"""Roundings to bfloat16 that a value meets in one layer: two norms, q or k, v, the attention weight, the mix, two
-leaves, two folds, the activation, two residual sums (one of them may be exact)."""
+ROUNDINGS = {"llama": 12, "qwen35": 40, "qwen_flash_next": 60}
+"""Roundings to bfloat16 that a value meets in one layer. Llama: two norms, q or k, v, the attention weight, the mix,
+two leaves, two folds, the activation, two residual sums (one of them may be exact). The Qwen hybrids: twice as many in
+a mixer (convolution, three in the gated norm, the gate), as many again where errors of a recurrent state add up over
+tokens; and three for each of a gated residual's two mixes and feeds."""
+
+ORACLES = {"llama": "llama", "qwen35": "qwen", "qwen_flash_next": "qwen"}
+"""The modules of tests/oracles that judge a family."""
+
+CHOICES = (".moe.experts", ".index.blocks")
+"""Activations that are choices, which a rounding can tip: the judge takes those of the run, and judges the rest."""
 
 
 @dataclass(frozen=True)
@@ -85,36 +93,41 @@ class StepCase:
             "greedy ids": " ".join(map(str, text.ids)),
             "greedy text": text.text,
         }
-        exact = _exact_logits(m, forward.ids)
-        return Computed(lambda: judge_logits(forward.logits, exact(), m.config.layers), portable, pinned)
+        chosen = {name: array for name, array in forward.activations.items() if name.endswith(CHOICES)}
+        exact, roundings = _exact_logits(m, forward.ids, chosen), ROUNDINGS[m.family.name] * m.config.layers
+        return Computed(lambda: judge_logits(forward.logits, exact(), roundings), portable, pinned)
 
 
-def judge_logits(logits: np.ndarray, exact: np.ndarray, layers: int) -> Judgement:
+def judge_logits(logits: np.ndarray, exact: np.ndarray, roundings: int) -> Judgement:
     """The relative error of `logits` [T, V] against float64.
 
-    The bound lets every one of the `ROUNDINGS` of every layer move the result by 2^-8 of its size (the largest that
+    The bound lets every one of the `roundings` on a value's way move the result by 2^-8 of its size (the largest that
     one rounding to bfloat16 can make of a normal value), independently of each other.
     """
     error = float(np.linalg.norm(logits - exact) / np.linalg.norm(exact))
-    return Judgement(error, float(np.sqrt(ROUNDINGS * layers)) * 2.0**-8)
+    return Judgement(error, float(np.sqrt(roundings)) * 2.0**-8)
 
 
-def _exact_logits(m: Model, ids: tuple[int, ...]) -> Callable[[], np.ndarray]:
+def _exact_logits(m: Model, ids: tuple[int, ...], chosen: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
     """The logits by the family's float64 oracle, which lives with the tests of a source checkout. The files are mapped
     now, because they may be gone when somebody asks."""
     tensors = {name: m.checkpoint.read(name) for name in m.checkpoint.tensors}
 
     def exact() -> np.ndarray:
-        oracle = importlib.import_module(f"tests.oracles.{m.family.name}")
-        logits: np.ndarray = oracle.logits(m.checkpoint.config, tensors.__getitem__, ids)
+        oracle = importlib.import_module(f"tests.oracles.{ORACLES[m.family.name]}")
+        read = tensors.__getitem__
+        if m.family.name != "llama":
+            read = importlib.import_module("tests.oracles.reading").held(tensors)
+        more = {"chosen": chosen} if chosen else {}
+        logits: np.ndarray = oracle.logits(m.checkpoint.config, read, ids, **more)
         return logits
 
     return exact
 
 
-def fixture(release: str, directory: Path) -> Path:
-    """The fixture of a llama release, written to `directory`."""
-    return write_fixture(FAMILIES["llama"], release, directory)
+def fixture(family: str, release: str, directory: Path) -> Path:
+    """The fixture of a release, written to `directory`."""
+    return write_fixture(FAMILIES[family], release, directory)
 
 
 def embedded(directory: Path) -> Path:
@@ -134,8 +147,16 @@ PROSE = (
 )
 STEP_CASES = (
     *(
-        StepCase(f"llama-{release}", partial(fixture, release), PROSE, "Once upon a time", 16, release=release)
-        for release in ("tiny", "tiny-tied", "tiny-9x3", "tiny-llama3-rope")
+        StepCase(f"{family}-{release}", partial(fixture, family, release), PROSE, "Once upon a time", 16, release=release)
+        for family, release in (
+            ("llama", "tiny"),
+            ("llama", "tiny-tied"),
+            ("llama", "tiny-9x3"),
+            ("llama", "tiny-llama3-rope"),
+            ("qwen35", "tiny-dense"),
+            ("qwen35", "tiny-moe"),
+            ("qwen_flash_next", "tiny"),
+        )
     ),
     StepCase("embedded", embedded, PROSE, "Once upon a time", 64),
     StepCase("smollm2", smollm2, PROSE, "The capital of France is", 16, real=True),

@@ -12,9 +12,10 @@ from dgpp.checkpoint.fixture import write_fixture
 from dgpp.checkpoint.load import load_weights
 from dgpp.checkpoint.slicing import local_format, local_shape, rank_slice
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges, flatten
-from dgpp.engine.core import CoreSettings, _rank_specs, _rank_weights
 from dgpp.engine.open import open_model
 from dgpp.engine.options import ModelOptions
+from dgpp.engine.ranks import rank_specs, rank_weights
+from dgpp.engine.settings import CoreSettings
 from dgpp.formats import format_named
 from dgpp.kernels import select
 from dgpp.lab.model import Model
@@ -40,9 +41,9 @@ def test_ranks_hold_slices_of_the_resident_form(tmp_path: Path, resident: str, w
     checkpoint = checkpoint_of(tmp_path, TREE)
     held: SpecTree = {path: replace(spec, resident=resident) for path, spec in flatten(TREE)}
     loaded = load_weights(held, checkpoint)
-    specs, sources = _rank_specs(held, TIED, world)
+    specs, sources = rank_specs(held, TIED, world)
     assert specs["head"].resident == resident
-    placed = _rank_weights(held, TIED, loaded, world)
+    placed = rank_weights(held, TIED, loaded, world)
     codec = format_named(resident)
     for path, spec in specs.items():
         weight = placed[path]
