@@ -2,7 +2,7 @@
 
 Not part of the test suite: the libraries are heavy and pin each other. In an environment of its own,
 
-    pip install torch==2.13.0 && pip install -r tests/formats/crosscheck/requirements.txt
+    pip install -e '.[crosscheck]'
     pip install --no-deps auto-round==0.16.1 gptqmodel==7.7.0
     python -m tests.formats.crosscheck --write
 
