@@ -17,6 +17,7 @@ HELP = {
     "bf16_weights": "bf12: hold BF16 linears in 12 bits, without loss.",
     "ngram_table": "mmap: leave the n-gram table in its files.",
     "ngram_table_model": "Directory or hub id of the checkpoint whose n-gram table to use.",
+    "delta_form": "chunked: read long prompts in chunks of 64 in DeltaNet layers.",
     "rope_scaling": "A YaRN ramp as JSON: factor, original_max_position_embeddings, ...",
 }
 """The options that can be given on a command line, with their help. The commands load no draft layer."""

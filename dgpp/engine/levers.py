@@ -15,6 +15,7 @@ from dgpp.checkpoint.slicing import local_format, local_shape
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.engine.options import ModelOptions, OptionsError
 from dgpp.formats.fp8_block import FP8Block
+from dgpp.kernels import Kernels
 from dgpp.models.family import Family, NgramSource
 
 SPLIT = re.compile(r"\.\d+:\d+$")
@@ -53,6 +54,20 @@ def ngram_source(family: Family, config: Any, options: ModelOptions) -> NgramSou
     if source is None or source.table(config) is None:
         raise _unsupported(key, family)
     return source
+
+
+def chosen_kernels(family: Family, config: Any, options: ModelOptions, kernels: Kernels) -> Kernels:
+    """`kernels` with the form of the delta rule that `delta_form` asks for.
+
+    Raises OptionsError for a family without DeltaNet layers.
+    """
+    if options.delta_form == "step":
+        return kernels
+    if "delta.s" not in family.state(config, 1):
+        raise _unsupported("delta_form", family)
+    from dgpp.kernels.recurrence.chunked import gated_delta
+
+    return replace(kernels, gated_delta=gated_delta)
 
 
 def held_tree(family: Family, tree: SpecTree, options: ModelOptions, world: int) -> tuple[SpecTree, tuple[str, ...]]:

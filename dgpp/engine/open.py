@@ -13,11 +13,11 @@ from dgpp.checkpoint.quantization import resolve_formats, resolve_tree
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import SpecTree, flatten
 from dgpp.engine.core import Core
-from dgpp.engine.levers import held_tree, merged, ngram_source, parted, scaled_config
+from dgpp.engine.levers import chosen_kernels, held_tree, merged, ngram_source, parted, scaled_config
 from dgpp.engine.options import ModelOptions
 from dgpp.engine.ranks import check_world
 from dgpp.engine.settings import CoreSettings
-from dgpp.kernels import Kernels
+from dgpp.kernels import Kernels, default
 from dgpp.models import Family, family_of
 
 
@@ -60,6 +60,7 @@ def open_model(
     table = resolve_formats(checkpoint)
     family = family_of(checkpoint.config)
     config = scaled_config(family, family.config(checkpoint.config), options)
+    kernels = chosen_kernels(family, config, options, kernels or default())
     check_drafts(checkpoint)
     tree = family.tree(config, draft)
     source = ngram_source(family, config, options)

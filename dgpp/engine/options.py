@@ -15,6 +15,7 @@ CHOICES = {
     "bf16_weights": ("checkpoint", "bf12", "bf12+bf16"),
     "mtp_expert_format": ("checkpoint", "fp8"),
     "ngram_table": ("resident", "mmap"),
+    "delta_form": ("step", "chunked"),
 }
 """The values of the options that have a list of them; the first is the default."""
 
@@ -24,6 +25,7 @@ EFFECTS = {
     "mtp_expert_format": "BF16 experts of the draft layer are encoded as block FP8 at load; changes drafts",
     "ngram_table": "the n-gram table stays in its files; the same results",
     "ngram_table_model": "the n-gram table of this checkpoint",
+    "delta_form": "DeltaNet layers read long prompts in chunks; results depend on how a prompt is cut",
     "rope_scaling": "positions are scaled beyond the published context; changes results",
 }
 """What an option does where it is not the default."""
@@ -43,8 +45,9 @@ class ModelOptions:
     one form is read at every number of rows. `mtp_expert_format` "fp8": as `dense_weights`, for the routed experts of
     the draft layer; in which layout they are stored is found out and not an option.
     `ngram_table` "mmap" reads rows of the n-gram table from its files when they are needed; `ngram_table_model` is the
-    directory or hub id of another checkpoint whose table it is. `rope_scaling` {"factor", …} is a YaRN ramp, see
-    `Rope.scaled`; its "rope_type" may only be "yarn".
+    directory or hub id of another checkpoint whose table it is. `delta_form` "chunked" reads prompts through matrix
+    products over 64 tokens in DeltaNet layers, which gives up the claims `phase` and `chunk`. `rope_scaling` {"factor",
+    …} is a YaRN ramp, see `Rope.scaled`; its "rope_type" may only be "yarn".
 
     Raises OptionsError naming a key whose value is not known.
     """
@@ -54,6 +57,7 @@ class ModelOptions:
     mtp_expert_format: str = "checkpoint"
     ngram_table: str = "resident"
     ngram_table_model: str = ""
+    delta_form: str = "step"
     rope_scaling: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from dgpp.checkpoint import digests
-from dgpp.checkpoint.digests import FileDigest, differing, digest_files, model_digest, model_files, read_sums
+from dgpp.checkpoint.digests import (
+    BackgroundDigests,
+    FileDigest,
+    differing,
+    digest_files,
+    model_digest,
+    model_files,
+    read_sums,
+)
 from dgpp.checkpoint.errors import CheckpointError
 
 
@@ -74,3 +82,33 @@ def test_files_that_cannot_be_read_are_named(model: Path, tmp_path: Path) -> Non
     (tmp_path / "sums").write_text("no digest\n")
     with pytest.raises(CheckpointError, match="sums: line 1 is not a SHA-256"):
         read_sums(tmp_path / "sums")
+
+
+def test_W14_digests_are_taken_beside_the_work_and_logged(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="dgpp.checkpoint.digests"):
+        background = BackgroundDigests(model)
+        background.wait(60)
+    report, expected = background.report(), digest_files(model_files(model))
+    assert report["state"] == "ready"
+    assert report["files"] == {digest.name: digest.sha256 for digest in expected}
+    assert report["model"] == model_digest(expected)
+    assert report["damaged"] == []
+    for digest in expected:
+        assert f"{digest.sha256}  {digest.name}" in caplog.text
+    assert f"model digest {report['model']}" in caplog.text
+
+
+def test_W14_a_damaged_file_is_listed_and_an_unreadable_one_ends_the_report(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    name = hashlib.sha256(b"as published").hexdigest()
+    (blobs / name).write_bytes(b"as something else")
+    (snapshot / "model.safetensors").symlink_to(blobs / name)
+    background = BackgroundDigests(snapshot)
+    background.wait(60)
+    assert background.report()["damaged"] == ["model.safetensors"]
+    missing = BackgroundDigests(tmp_path / "nothing")
+    missing.wait(60)
+    assert missing.report()["state"] == "failed"
+    assert "nothing" in missing.report()["error"]

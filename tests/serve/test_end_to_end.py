@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import time
 import urllib.request
 from pathlib import Path
 
 import openai
 import pytest
 
+from dgpp.checkpoint.digests import model_files
+from dgpp.checkpoint.embedded import embedded_path
 from tests.models.qwen import directory_of
 from tests.serve.company import check_company
 from tests.serve.served import served
@@ -65,6 +69,23 @@ def test_the_answer_of_the_readme() -> None:
     assert answer["choices"][0]["finish_reason"] in ("stop", "length")
     assert answer["usage"]["completion_tokens"] <= 16
     assert answer["choices"][0]["message"]["content"]
+
+
+def test_W14_the_detail_of_a_model_has_the_digests_of_its_files() -> None:
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in model_files(embedded_path())}
+    with served("--max-concurrency", "2", "--served-model-name", "a") as url:
+        end = time.monotonic() + 60
+        while True:
+            with urllib.request.urlopen(f"{url}/v1/models/a") as reply:
+                digests = json.load(reply)["digests"]
+            if digests["state"] != "computing" or time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        with urllib.request.urlopen(f"{url}/v1/models") as reply:
+            assert "digests" not in json.load(reply)["data"][0]
+    assert digests["state"] == "ready"
+    assert digests["files"] == files
+    assert len(digests["model"]) == 64
 
 
 def test_Z2_a_key_is_asked_for_when_one_is_set() -> None:

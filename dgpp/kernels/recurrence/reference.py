@@ -29,8 +29,12 @@ def gated_delta(
     used: jax.Array,
     key_index: jax.Array,
     zero: jax.Array,
+    skip: jax.Array | None = None,
 ) -> tuple[jax.Array, DeltaState]:
-    """(o float32 [R, V, dv], state); arguments, order and promise as in `dgpp.kernels.recurrence`."""
+    """(o float32 [R, V, dv], state); arguments, order and promise as in `dgpp.kernels.recurrence`.
+
+    Of segments whose rows are in `skip` (bool [R]) only the replay is applied and committed; their o is +0.
+    """
     check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
     rows, width = q.shape[0], state.k.shape[2]
     order = jnp.arange(rows, dtype=jnp.int32)
@@ -38,12 +42,12 @@ def gated_delta(
     gates = jnp.concatenate([g.reshape(rows, beta.shape[1], -1), beta[..., None]], axis=-1)
 
     def advance(r: jax.Array, s: jax.Array) -> jax.Array:  # the state after row r of the batch
-        return _advance(s, k[r][key_index], v[r], gates[r], zero)
+        return advance_state(s, k[r][key_index], v[r], gates[r], zero)
 
     def advance_with_output(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         s, o = carry
         s = advance(r, s)
-        return s, o.at[r].set(_over_keys(s, q[r][key_index], zero))
+        return s, o.at[r].set(over_keys(s, q[r][key_index], zero))
 
     def segment(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         first, committed, o = carry
@@ -55,13 +59,16 @@ def gated_delta(
 
             def again(p: jax.Array, s: jax.Array) -> jax.Array:
                 past_k, past_v, past_gates = (ring[mine, p % width] for ring in past)
-                return _advance(s, past_k[key_index], past_v, past_gates, zero)
+                return advance_state(s, past_k[key_index], past_v, past_gates, zero)
 
             s = lax.fori_loop(start - replay[mine], start, again, s)
         border = first + jnp.sum(commits & (order >= first) & (order < stop), dtype=jnp.int32)
-        s, o = lax.fori_loop(first, border, advance_with_output, (s, o))
+        begin, end = first, stop
+        if skip is not None:
+            begin, border, end = (jnp.where(skip[first], first, row) for row in (first, border, stop))
+        s, o = lax.fori_loop(begin, border, advance_with_output, (s, o))
         committed = lax.dynamic_update_slice(committed, s[None, None], at)
-        _, o = lax.fori_loop(border, stop, advance_with_output, (s, o))
+        _, o = lax.fori_loop(border, end, advance_with_output, (s, o))
         return stop, committed, o
 
     start = (jnp.int32(0), state.s, jnp.zeros(v.shape, jnp.float32))
@@ -76,15 +83,15 @@ def gated_delta(
     return o, DeltaState(committed, *rings)
 
 
-def _advance(s: jax.Array, k: jax.Array, v: jax.Array, gates: jax.Array, zero: jax.Array) -> jax.Array:
+def advance_state(s: jax.Array, k: jax.Array, v: jax.Array, gates: jax.Array, zero: jax.Array) -> jax.Array:
     """The state [V, dk, dv] after one more row: k float32 [V, dk], v [V, dv], gates float32 [V, G + 1]."""
     decay, beta = exp_f32(gates[:, :-1], zero), gates[:, -1:]
     s = rounded(s * decay[:, :, None], zero)
-    u = rounded((v.astype(jnp.float32) - _over_keys(s, k, zero)) * beta, zero)
+    u = rounded((v.astype(jnp.float32) - over_keys(s, k, zero)) * beta, zero)
     return s + rounded(k[:, :, None] * u[:, None, :], zero)
 
 
-def _over_keys(s: jax.Array, x: jax.Array, zero: jax.Array) -> jax.Array:
+def over_keys(s: jax.Array, x: jax.Array, zero: jax.Array) -> jax.Array:
     """sum over i of rounded(S[i, j] * x[i]): [V, dk, dv] and [V, dk] -> [V, dv], in 16 lanes over i and the tree."""
     products = rounded(s * x[:, :, None], zero)
     fill = -products.shape[1] % LANES
