@@ -20,6 +20,7 @@ UNSET = {
     "bf16_weights": "checkpoint",
     "ngram_table": "resident",
     "ngram_table_model": "",
+    "delta_form": "step",
     "rope_scaling": None,
 }
 
