@@ -26,6 +26,7 @@ from dgpp.layers.norm import rms_norm
 from dgpp.layers.rope import Rope, apply_rope
 from dgpp.layers.rounding import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
+from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models.family import ConfigError, Constants, Family
 from dgpp.models.heads import head_index, head_leaves, shared_leaves
@@ -252,7 +253,7 @@ def attention_block(
     """(h + attention(norm(h)), bf16 [R, D]; state). `w` is stacked over layers; `layer` picks one."""
     position = jnp.maximum(rows.rope[:, 0], 0)
     rope = constants["cos"][position], constants["sin"][position]
-    x = taps("attn_norm", rms_norm(h, _vector(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
+    x = taps("attn_norm", rms_norm(h, values_of(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
         y = to_bf16(kernels.linear(x, w[name], w[name].place(layer), rows.used))
@@ -286,7 +287,7 @@ def mlp_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]; state). `w` is stacked; `layer` picks one."""
-    x = taps("mlp_norm", rms_norm(h, _vector(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
+    x = taps("mlp_norm", rms_norm(h, values_of(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
     return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps)), state
 
@@ -298,12 +299,6 @@ HALVES: Mapping[str, Callable[..., Any]] = {"mixer": attention_block, "mlp": mlp
 def kinds(c: LlamaConfig) -> tuple[str, ...]:
     """The kind of every layer: there is one."""
     return ("attention",) * c.layers
-
-
-def _vector(w: Weight, layer: jax.Array) -> jax.Array:
-    """The values of one layer of a stacked norm."""
-    values: jax.Array = w.arrays["values"][w.place(layer)]
-    return values
 
 
 def logits(
