@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 
 from dgpp.checkpoint.config import read_json
 from dgpp.checkpoint.fixture import write_fixture
+from dgpp.engine.batch import Segment
 from dgpp.lab.model import Model, load
+from dgpp.layers.rows import Phase
 from dgpp.models import FAMILIES
+from tests.oracles import qwen
+from tests.oracles.reading import decoded
 from tests.real.qwen_reference import GOLDEN, LOGITS, PLACES, RELEASES, VALUES, prompt
 
 BOUND = 1e-4
@@ -56,3 +61,30 @@ def test_the_prompt_is_longer_than_the_sparse_budget_and_holds_the_end_of_text(c
     text = config["text_config"]
     assert text["eos_token_id"] in prompt(config)
     assert len(prompt(config)) > max(64, text.get("indexer_budget", 0))
+
+
+def test_rotary_positions_are_apart_from_places_in_the_cache(case: tuple[str, Path]) -> None:
+    """Positions as behind an image of 3 x 4 patches, against the oracle; and the same rows cut inside the image."""
+    _, directory = case
+    ids = prompt(read_json(directory / "config.json"))[:40]
+    image = [(9, 9 + row, 9 + column) for row in range(3) for column in range(4)]
+    rope = [(i,) * 3 for i in range(9)] + image + [(13 + i,) * 3 for i in range(len(ids) - 21)]
+    model = opened(directory, ids, "float32")
+    core = model.core
+    core.pool.reserve(0, len(ids))
+
+    def fed(borders: list[int]) -> np.ndarray:
+        parts = []
+        for start, stop in pairwise(borders):
+            segment = Segment(
+                0, start, tuple(ids[start:stop]), Phase.PREFILL, tuple(range(stop - start)), tuple(rope[start:stop])
+            )
+            parts.append(np.asarray(core.step_all([segment]).logits)[: stop - start])
+        return np.concatenate(parts)
+
+    whole = fed([0, len(ids)])
+    judge = qwen.logits(model.checkpoint.config, decoded(model.tree, model.checkpoint), ids, rope=np.array(rope))
+    assert np.abs(whole - judge).max() <= BOUND * np.abs(judge).max()
+    assert np.abs(fed([0, 11, 14, len(ids)]) - judge).max() <= BOUND * np.abs(judge).max()
+    plain = qwen.logits(model.checkpoint.config, decoded(model.tree, model.checkpoint), ids)
+    assert np.abs(whole - plain).max() > 100 * BOUND * np.abs(judge).max()
