@@ -9,6 +9,8 @@ Formats without a recipe, and ranges that cut their groups too small, run as the
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,10 +56,30 @@ def linear_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ra
 
 
 def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
-    (rows, k), n = x.shape, w.shape[0]
+    rows, n = x.shape[0], w.shape[0]
     tile = tile_for(architecture(), found, rows)
-    payload = w.arrays[found.payload]
-    layers = payload.shape[0] if check_weight("linear", w) else 1
+    given = operand_of(x, found, tile, used, ranges)
+    fields, constants = fields_of(w, found, given.factor)
+    constants |= given.constants | {"LAYERS": fields[0].shape[0] if check_weight("linear", w) else 1}
+    grid = (constants["RPAD"] // tile.rows, -(-n // tile.columns), len(ranges))
+    arguments = (given.values, given.factor, *fields, given.bounds, layer, used)
+    outs = (Out((len(ranges), rows, n), jnp.float32),)
+    return launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)[0]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """The rows of a product as `triton_product.tile` takes them, and the constants that rows and tile decide."""
+
+    values: jax.Array
+    factor: jax.Array
+    bounds: jax.Array
+    constants: dict[str, Any]
+
+
+def operand_of(x: jax.Array, found: Recipe, tile: Tile, used: jax.Array, ranges: Ranges, each: int = 1) -> Operand:
+    """The operand of rows x bfloat16 [R, K]. Every `each` of them count as one of `used`."""
+    rows, k = x.shape
     step = steps_of(found, tile)
     width = step // found.planes
     count = 1 if found.code == "bf16" else step // found.group
@@ -68,28 +90,7 @@ def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax
     rpad = -(-rows // tile.rows) * tile.rows
     bounds = jnp.asarray(np.array(ranges, np.int32))
     even = all(pair == (i * lengths[0], (i + 1) * lengths[0]) for i, pair in enumerate(ranges))
-    if found.code == "bf16":
-        operand, factor = x, jnp.zeros((), jnp.float32)
-    else:
-        block = 1 << (padded - 1).bit_length()
-        operand, factor = launch(
-            prepare,
-            (x, bounds, used),
-            (
-                Out((len(ranges), found.planes, rpad, padded), jnp.float16),
-                Out((len(ranges), rpad), jnp.float32),
-            ),
-            (rpad, len(ranges)),
-            {"K": k, "RPAD": rpad, "PADDED": padded, "PLANES": found.planes, "UNIT": unit}
-            | {"RUN": run, "EXPONENT": found.exponent, "BLOCK": block},
-            warps=PREPARE_WARPS,
-            stages=1,
-        )
-    scale = w.arrays[found.scale] if found.scale else factor
-    last = w.arrays[found.last_field] if found.last_field else factor
     constants = {
-        "LAYERS": layers,
-        "N": n,
         "K": k,
         "R": rows,
         "RPAD": rpad,
@@ -102,7 +103,6 @@ def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax
         "SCALE": SCALES.index(found.kind),
         "SCALE_ROWS": found.scale_rows,
         "SCALE_WIDTH": found.scale_width,
-        "COLUMNS": scale.shape[-1] if found.scale else 1,
         "LAST": LASTS.index(found.last),
         "UNIT": unit,
         "RUN": run,
@@ -112,10 +112,31 @@ def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax
         "BK": step,
         "ASM": ASSEMBLY,
     }
-    grid = (rpad // tile.rows, -(-n // tile.columns), len(ranges))
-    arguments = (operand, factor, payload, scale, last, bounds, layer, used)
-    outs = (Out((len(ranges), rows, n), jnp.float32),)
-    return launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)[0]
+    if found.code == "bf16":
+        return Operand(x, jnp.zeros((), jnp.float32), bounds, constants)
+    block = 1 << (padded - 1).bit_length()
+    values, factor = launch(
+        prepare,
+        (x, bounds, used),
+        (
+            Out((len(ranges), found.planes, rpad, padded), jnp.float16),
+            Out((len(ranges), rpad), jnp.float32),
+        ),
+        (rpad, len(ranges)),
+        {"K": k, "EACH": each, "RPAD": rpad, "PADDED": padded, "PLANES": found.planes, "UNIT": unit}
+        | {"RUN": run, "EXPONENT": found.exponent, "BLOCK": block},
+        warps=PREPARE_WARPS,
+        stages=1,
+    )
+    return Operand(values, factor, bounds, constants)
+
+
+def fields_of(w: Weight, found: Recipe, absent: jax.Array) -> tuple[tuple[jax.Array, ...], dict[str, Any]]:
+    """((payload, scale, last), constants) of `triton_product.tile` for `w`; `absent` stands for what it has not."""
+    scale = w.arrays[found.scale] if found.scale else absent
+    last = w.arrays[found.last_field] if found.last_field else absent
+    constants = {"N": w.shape[-2], "COLUMNS": scale.shape[-1] if found.scale else 1}
+    return (w.arrays[found.payload], scale, last), constants
 
 
 def steps_of(found: Recipe, tile: Tile) -> int:

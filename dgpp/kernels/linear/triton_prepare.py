@@ -18,6 +18,7 @@ def prepare(
     out: tl.tensor,  # f16 [leaves, PLANES, RPAD, PADDED]
     factor: tl.tensor,  # f32 [leaves, RPAD]
     K: tl.constexpr,
+    EACH: tl.constexpr,  # rows of x that count as one of `used`
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,  # 2: even columns and odd ones apart
@@ -26,12 +27,12 @@ def prepare(
     EXPONENT: tl.constexpr,  # the power of two by which decoded weights are too small
     BLOCK: tl.constexpr,  # a power of two, at least PADDED
 ) -> None:
-    """Grid (RPAD, leaves). Rows from `used` on, and columns past a leaf's end, are zeros."""
+    """Grid (RPAD, leaves). Rows from `used` on, each EACH of x, and columns past a leaf's end, are zeros."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
     start = tl.load(bounds + 2 * leaf)
     length = tl.load(bounds + 2 * leaf + 1) - start
-    length = tl.where(row < tl.load(used), length, 0)
+    length = tl.where(row < tl.load(used) * EACH, length, 0)
     o = tl.arange(0, BLOCK)
     k = o
     if UNIT != 0:

@@ -111,17 +111,19 @@ def halves(tile: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def product(
+def tile(
     x: tl.tensor,  # bf16 [R, K], or f16 as `triton_prepare` leaves it
     factor: tl.tensor,  # f32 [leaves, RPAD]
-    w: tl.tensor,  # the payload [layers, N, K / PLANES]
-    scale: tl.tensor,  # [layers, ceil(N / SCALE_ROWS), COLUMNS]
-    last: tl.tensor,  # what the epilogue takes, with layers in front
+    w: tl.tensor,  # the payload [places, N, K / PLANES]
+    scale: tl.tensor,  # [places, ceil(N / SCALE_ROWS), COLUMNS]
+    last: tl.tensor,  # what the epilogue takes, with places in front
     bounds: tl.tensor,  # int32 [leaves, 2]
-    layer: tl.tensor,  # int32 scalar
-    used: tl.tensor,  # int32 scalar
-    out: tl.tensor,  # f32 [leaves, R, N]
-    LAYERS: tl.constexpr,
+    leaf: tl.tensor,  # int32 scalar
+    place: tl.tensor,  # int64 scalar: which of the matrices
+    first: tl.tensor,  # int32 scalar, and
+    n: tl.tensor,  # int32 [BN]: the tile's outputs are first + n
+    r: tl.tensor,  # int32 [BR]: its rows of x
+    some: tl.tensor,  # whether there is anything to do; if not, y is not defined
     N: tl.constexpr,
     K: tl.constexpr,
     R: tl.constexpr,
@@ -144,17 +146,11 @@ def product(
     BR: tl.constexpr,
     BK: tl.constexpr,
     ASM: tl.constexpr,
-) -> None:
-    """Grid (row tiles, column tiles, leaves); the tile of rows is the fastest, so that its weights stay in L2."""
+) -> tl.tensor:
+    """y float32 [BN, BR]: the tile's outputs for its rows, summed over one leaf."""
     WIDTH: tl.constexpr = BK // PLANES  # payload elements of a step
     EACH: tl.constexpr = WIDTH // COUNT
     GROUP: tl.constexpr = BK // COUNT
-    leaf = tl.program_id(2)
-    first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
-    live = tl.load(used)
-    r = tl.program_id(0) * BR + tl.arange(0, BR)
-    n = tl.minimum(tl.arange(0, BN), N - 1 - first)
     k = tl.arange(0, WIDTH)
     e = tl.arange(0, EACH)
     plane = RPAD * PADDED
@@ -167,7 +163,7 @@ def product(
     else:
         start = tl.multiple_of(tl.load(bounds + 2 * leaf), ALIGN)
         length = tl.load(bounds + 2 * leaf + 1) - start
-    steps = tl.where(tl.program_id(0) * BR < live, tl.cdiv(length, BK), 0)
+    steps = tl.where(some, tl.cdiv(length, BK), 0)
 
     end = tl.cdiv(start + length, SCALE_WIDTH)
     w_at = w + (place * N + first) * (K // PLANES) + start // PLANES + n[:, None] * (K // PLANES) + k[None, :]
@@ -255,6 +251,56 @@ def product(
         if LAST == DIVIDED_BY_INVERSE:
             divisor = tl.div_rn(1.0, divisor)
         y = tl.div_rn(y, tl.broadcast_to(divisor, (BN, BR)))
+    return y
+
+
+@triton.jit
+def product(
+    x: tl.tensor,  # this and the next five as in `tile`, with layers as places
+    factor: tl.tensor,
+    w: tl.tensor,
+    scale: tl.tensor,
+    last: tl.tensor,
+    bounds: tl.tensor,
+    layer: tl.tensor,  # int32 scalar
+    used: tl.tensor,  # int32 scalar
+    out: tl.tensor,  # f32 [leaves, R, N]
+    LAYERS: tl.constexpr,
+    N: tl.constexpr,  # this and the others as in `tile`
+    K: tl.constexpr,
+    R: tl.constexpr,
+    RPAD: tl.constexpr,
+    PADDED: tl.constexpr,
+    LENGTH: tl.constexpr,
+    ALIGN: tl.constexpr,
+    TAIL: tl.constexpr,
+    CODE: tl.constexpr,
+    PLANES: tl.constexpr,
+    SCALE: tl.constexpr,
+    SCALE_ROWS: tl.constexpr,
+    SCALE_WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    LAST: tl.constexpr,
+    UNIT: tl.constexpr,
+    RUN: tl.constexpr,
+    COUNT: tl.constexpr,
+    BN: tl.constexpr,
+    BR: tl.constexpr,
+    BK: tl.constexpr,
+    ASM: tl.constexpr,
+) -> None:
+    """Grid (row tiles, column tiles, leaves); the tile of rows is the fastest, so that its weights stay in L2."""
+    leaf = tl.program_id(2)
+    first = tl.program_id(1) * BN
+    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    live = tl.load(used)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
+    n = tl.minimum(tl.arange(0, BN), N - 1 - first)
+    y = tile(
+        x, factor, w, scale, last, bounds, leaf, place, first, n, r, tl.program_id(0) * BR < live,
+        N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
+        UNIT, RUN, COUNT, BN, BR, BK, ASM,
+    )  # fmt: skip
     y = tl.where(r[None, :] < live, y, 0.0)
     inside = ((first + tl.arange(0, BN))[:, None] < N) & (r[None, :] < R)
     out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * N + first + tl.arange(0, BN)[:, None]
