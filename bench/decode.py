@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.kernels import read_bandwidth
+from bench.device import events, read_bandwidth, table
 from bench.published import FORMATS, QWEN38_27B
 from bench.random_weights import random_weight
 from dgpp.checkpoint.fixture import stored_tree
@@ -138,6 +138,17 @@ def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: f
     }
 
 
+def profile(core: Core, streams: int) -> str:
+    """The kernels of one decode step of `streams` streams at their first position."""
+    for slot in range(streams):
+        core.pool.reserve(slot, CACHE)
+    segments = [Segment(slot, 0, (1,), Phase.PREFILL, (0,)) for slot in range(streams)]
+    found = table(events(lambda: core.step(segments).picks))
+    for slot in range(streams):
+        core.pool.release(slot)
+    return found
+
+
 def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: float) -> dict[str, Any]:
     """One row: a prompt of `tokens` tokens in one step."""
     core.pool.reserve(0, tokens)
@@ -177,6 +188,8 @@ def measured(name: str, options: argparse.Namespace, read: float) -> list[dict[s
     del weights
     core.warm_up()
     print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
+    for streams in options.profile:
+        print(f"{name}, {streams} streams:\n{profile(core, streams)}", flush=True)
     nbytes = weight_traffic(tree, family.tied(config), 1, 1).nbytes
     rows = [decode_row(name, core, nbytes, streams, read) for streams in options.streams]
     return rows + [prefill_row(name, core, nbytes, tokens, read) for tokens in options.prefill]
@@ -192,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="+", choices=MODELS)
     parser.add_argument("--streams", type=numbers, default=[1, 4, 8, 16])
     parser.add_argument("--prefill", type=numbers, default=[2048])
+    parser.add_argument("--profile", type=numbers, default=[], help="print the kernels of a step of so many streams")
     parser.add_argument("--kernels", default="triton")
     parser.add_argument("--layers", type=int, help="only so many layers, to try the script")
     parser.add_argument("--record", action="store_true", help="write bench/records/<device>/decode.json")

@@ -27,7 +27,7 @@ from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.engine.slots import SlotKeeper, SlotState
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
-from dgpp.layers.rounding import stored_as
+from dgpp.kernels.stored import stored_as
 from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps, match_sites
 from dgpp.models import Family

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgpp.layers.norm import rms_norm
+from dgpp.kernels.norm.reference import rms_norm
 from dgpp.world import Single
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.gated.reference import silu
 from dgpp.kernels.linear import Ranges
+from dgpp.kernels.norm.reference import gated_rms_norm, l2_norm
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32, softplus_f32
-from dgpp.layers.mlp import silu
-from dgpp.layers.norm import gated_rms_norm, l2_norm
-from dgpp.layers.rounding import to_bf16
+from dgpp.kernels.stored import to_bf16
 from dgpp.layers.rows import Phase, Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps

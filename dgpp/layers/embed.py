@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
-from dgpp.layers.rounding import to_bf16
+from dgpp.kernels.stored import to_bf16
 
 
 def embed(table: Weight, token: jax.Array) -> jax.Array:

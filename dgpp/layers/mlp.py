@@ -1,37 +1,19 @@
-"""SwiGLU: the gated activation of an MLP, and the MLP of three linears around it."""
+"""The MLP of three linears around a gated activation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import jax
-import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.gated.reference import swiglu
 from dgpp.kernels.linear.arguments import Ranges
-from dgpp.kernels.rounding import exp_f32
-from dgpp.layers.rounding import to_bf16
+from dgpp.kernels.stored import to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps
 from dgpp.world import World
-
-
-def silu(x: jax.Array, zero: jax.Array) -> jax.Array:
-    """x / (1 + e^-x) in float32, from any type."""
-    h = x.astype(jnp.float32)
-    return h / (1.0 + exp_f32(-h, zero))
-
-
-def swiglu(gate: jax.Array, up: jax.Array, zero: jax.Array) -> jax.Array:
-    """silu(gate) * up, bf16 [R, F] from float32 [R, F]; one rounding at the end."""
-    return to_bf16(silu(gate, zero) * up)
-
-
-def swiglu_bf16(gate: jax.Array, up: jax.Array, zero: jax.Array) -> jax.Array:
-    """bf16(bf16(silu(bf16(gate))) * bf16(up)) [..., F]: the rounding points of the MoE experts of transformers."""
-    opened = to_bf16(silu(to_bf16(gate), zero)).astype(jnp.float32)
-    return to_bf16(opened * to_bf16(up).astype(jnp.float32))
 
 
 def mlp(

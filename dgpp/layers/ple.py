@@ -15,11 +15,11 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.gated.reference import silu
 from dgpp.kernels.linear import Ranges
+from dgpp.kernels.norm.reference import group_rms_norm_1p, tree_sum
 from dgpp.kernels.rounding import divided, rounded, sigmoid_f32
-from dgpp.layers.mlp import silu
-from dgpp.layers.norm import group_rms_norm_1p, tree_sum
-from dgpp.layers.rounding import add_bf16, to_bf16
+from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps

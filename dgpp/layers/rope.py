@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.kernels.rounding import rounded
-from dgpp.layers.rounding import to_bf16
+from dgpp.kernels.stored import to_bf16
 
 SCALING_KEYS = (
     "factor",

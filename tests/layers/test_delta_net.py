@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dgpp.kernels import select
+from dgpp.kernels.stored import stored_as
 from dgpp.layers.delta_net import SITES, STATE, delta_net
-from dgpp.layers.rounding import stored_as
 from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.world import Single

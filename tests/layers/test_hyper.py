@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.kernels import select
+from dgpp.kernels.stored import stored_as
 from dgpp.layers.hyper import SITES, feed_branches, mix_branches, spread_branches
-from dgpp.layers.rounding import stored_as
 from dgpp.layers.taps import Taps
 from tests.layers.segments import BF16, Segment, f64, gaussian, layer_rows, same, weight
 from tests.oracles import qwen

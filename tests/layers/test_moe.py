@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.kernels import select
+from dgpp.kernels.stored import stored_as
 from dgpp.layers.moe import SITES, moe, route
-from dgpp.layers.rounding import stored_as
 from dgpp.layers.taps import Taps
 from dgpp.world import Single
 from dgpp.world.fold import fold_tree

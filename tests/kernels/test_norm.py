@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from dgpp.kernels.norm.reference import gated_rms_norm, group_rms_norm_1p, l2_norm, rms_norm, rms_norm_1p, tree_sum
 from dgpp.kernels.rounding import sigmoid_f32_numpy
-from dgpp.layers.norm import gated_rms_norm, group_rms_norm_1p, l2_norm, rms_norm, rms_norm_1p, tree_sum
 
 BF16 = ml_dtypes.bfloat16
 ZERO = np.int32(0)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32
-from dgpp.layers.rounding import to_bf16
+from dgpp.kernels.stored import to_bf16
 
 
 def tree_sum(x: jax.Array) -> jax.Array:

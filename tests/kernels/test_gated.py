@@ -4,8 +4,8 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from dgpp.kernels.gated.reference import swiglu
 from dgpp.kernels.rounding import exp_f32_numpy
-from dgpp.layers.mlp import swiglu
 
 
 def test_swiglu_equals_numpy_bit_for_bit_and_float64_to_one_rounding() -> None:

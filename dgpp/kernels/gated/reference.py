@@ -1,0 +1,26 @@
+"""Gated activations in plain JAX: the products that open or close a value elementwise."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from dgpp.kernels.rounding import exp_f32
+from dgpp.kernels.stored import to_bf16
+
+
+def silu(x: jax.Array, zero: jax.Array) -> jax.Array:
+    """x / (1 + e^-x) in float32, from any type."""
+    h = x.astype(jnp.float32)
+    return h / (1.0 + exp_f32(-h, zero))
+
+
+def swiglu(gate: jax.Array, up: jax.Array, zero: jax.Array) -> jax.Array:
+    """silu(gate) * up, bf16 [R, F] from float32 [R, F]; one rounding at the end."""
+    return to_bf16(silu(gate, zero) * up)
+
+
+def swiglu_bf16(gate: jax.Array, up: jax.Array, zero: jax.Array) -> jax.Array:
+    """bf16(bf16(silu(bf16(gate))) * bf16(up)) [..., F]: the rounding points of the MoE experts of transformers."""
+    opened = to_bf16(silu(to_bf16(gate), zero)).astype(jnp.float32)
+    return to_bf16(opened * to_bf16(up).astype(jnp.float32))

@@ -1,0 +1,1 @@
+"""norm: RMSNorm in its forms; see the functions of `reference`."""
