@@ -34,7 +34,7 @@ from dgpp.engine.core import Core
 from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
 from dgpp.kernels import select
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 from dgpp.models import family_of
 from dgpp.models.state import SlotSpec
 from dgpp.ops.records import write_record

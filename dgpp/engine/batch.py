@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgpp.layers.rows import Phase, Rows
+from dgpp.kernels.rows import Phase, Rows
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.engine.slots import SlotKeeper, SlotState
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import stored_as
-from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps, match_sites
 from dgpp.models import Family
 from dgpp.models.state import Room, StateSpecs, per_slot, stored_specs

@@ -36,7 +36,7 @@ from dgpp.engine.request import (
 )
 from dgpp.engine.sampler import LogitsError, Sampler, needs_logits, validate
 from dgpp.engine.scheduler import Fifo, Live, Scheduler
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from dgpp.engine.batch import Segment
 from dgpp.engine.pages import PagePool
 from dgpp.engine.request import Request
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 
 @dataclass

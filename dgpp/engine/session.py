@@ -10,7 +10,7 @@ import numpy as np
 
 from dgpp.engine.batch import Segment
 from dgpp.engine.core import Core
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 
 @dataclass

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from dgpp.engine.batch import Segment
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 State = dict[str, jax.Array]
 

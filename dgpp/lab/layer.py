@@ -28,8 +28,8 @@ from dgpp.checkpoint.spec import SpecTree, TensorSpec
 from dgpp.engine.batch import Segment, build
 from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import Kernels, default
+from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.stored import stored_as
-from dgpp.layers.rows import Phase, Rows
 from dgpp.layers.taps import Taps
 from dgpp.models import Family, family_of
 from dgpp.models.runs import weights_of_layer

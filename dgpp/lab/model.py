@@ -28,10 +28,10 @@ from dgpp.engine.sampler import Sampler, needs_logits, validate
 from dgpp.engine.session import Session, session
 from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.lab.layer import Blocks, Layer, blocks_of, layer_of
 from dgpp.lab.tree import weight_html, weight_table
 from dgpp.lab.unembed import Unembed
-from dgpp.layers.rows import Phase
 from dgpp.models import Family
 from dgpp.text.events import Event, FinishReason, collect
 from dgpp.text.messages import parse_messages

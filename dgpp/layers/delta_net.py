@@ -21,11 +21,11 @@ from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import gated_rms_norm, l2_norm
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32, softplus_f32
+from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.stored import to_bf16
-from dgpp.layers.rows import Phase, Rows
+from dgpp.kernels.window import causal_conv, window
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
-from dgpp.layers.window import causal_conv, window
 from dgpp.world import World
 
 SITES = ("qkv", "conv", "q", "k", "v", "z", "g", "beta", "o", "norm", "out")

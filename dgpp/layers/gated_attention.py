@@ -18,9 +18,9 @@ from dgpp.kernels import Kernels
 from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import rms_norm_1p
 from dgpp.kernels.rounding import sigmoid_f32
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 from dgpp.layers.rope import apply_mrope
-from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.world import World

@@ -10,8 +10,8 @@ from dgpp.formats import Weight
 from dgpp.kernels import Kernels
 from dgpp.kernels.gated.reference import swiglu
 from dgpp.kernels.linear.arguments import Ranges
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
-from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 

@@ -18,8 +18,8 @@ from dgpp.kernels.gated.reference import swiglu_bf16
 from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import tree_sum
 from dgpp.kernels.rounding import divided, exp_f32, rounded, sigmoid_f32
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
-from dgpp.layers.rows import Rows
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 

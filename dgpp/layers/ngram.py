@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgpp.layers.rows import Rows
-from dgpp.layers.window import window
+from dgpp.kernels.rows import Rows
+from dgpp.kernels.window import window
 
 STATE = ("ngram.tokens",)
 """Its state: a ring of tokens, int32 [] each (before = ngram_size - 1)."""

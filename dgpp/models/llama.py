@@ -21,11 +21,11 @@ from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.norm.reference import rms_norm
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
 from dgpp.layers.rope import Rope, apply_rope
-from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models.family import ConfigError, Constants, Family

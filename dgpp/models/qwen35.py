@@ -21,6 +21,7 @@ from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.norm.reference import rms_norm_1p
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers import delta_net as delta
 from dgpp.layers import gated_attention as attention
@@ -28,7 +29,6 @@ from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
 from dgpp.layers.moe import SITES as MOE_SITES
 from dgpp.layers.moe import moe
-from dgpp.layers.rows import Rows
 from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models.family import Constants, Draft, Family, Supports

@@ -24,6 +24,7 @@ from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.norm.reference import rms_norm_1p
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers.delta_net import SITES as DELTA_SITES
 from dgpp.layers.embed import embed
@@ -34,7 +35,6 @@ from dgpp.layers.moe import SITES as MOE_SITES
 from dgpp.layers.ngram import NgramTable, ngram_ids
 from dgpp.layers.ple import SITES as PLE_SITES
 from dgpp.layers.ple import ple, table_rows
-from dgpp.layers.rows import Rows
 from dgpp.layers.sparse_attention import SITES as INDEX_SITES
 from dgpp.layers.sparse_attention import sparse_attention
 from dgpp.layers.stacks import values_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dgpp.engine.batch import Segment, build, family_for
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 TABLE = np.zeros((4, 8), np.int32)
 

@@ -24,9 +24,9 @@ from dgpp.engine.ngrams import NgramReader
 from dgpp.engine.settings import CoreSettings
 from dgpp.engine.slots import SlotKeeper
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.layers.ngram import NgramTable, ngram_ids
 from dgpp.layers.ple import table_rows
-from dgpp.layers.rows import Phase
 from dgpp.models import FAMILIES
 
 FAMILY = FAMILIES["qwen_flash_next"]

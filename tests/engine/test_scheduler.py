@@ -9,7 +9,7 @@ from hypothesis import given
 from dgpp.engine.pages import PagePool
 from dgpp.engine.request import Request
 from dgpp.engine.scheduler import Fifo, Live
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 
 
 def fifo(pages: int = 16, slots: int = 3, max_rows: int = 32, budget: int = 8) -> tuple[Fifo, PagePool]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgpp.kernels.recurrence import DeltaState, chunked, reference
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 from dgpp.models.qwen35 import FAMILY as QWEN35
 from tests.models.qwen import directory_of
 

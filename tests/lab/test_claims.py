@@ -19,6 +19,7 @@ from dgpp.engine.request import TokenEvent
 from dgpp.engine.session import session
 from dgpp.engine.settings import SettingsError
 from dgpp.kernels import default
+from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import to_bf16
 from dgpp.lab.claims import CLAIMS, ClaimResult, Effort, restart, run_claims, world
 from dgpp.lab.claims.claim import Claim, Pair, Plan
@@ -26,7 +27,6 @@ from dgpp.lab.claims.restarted import disturb, last_slot
 from dgpp.lab.claims.run import run_claim
 from dgpp.lab.claims.subject import Subject, served, spread
 from dgpp.lab.model import Model, load
-from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.models import FAMILIES, Family, llama
 from tests.lab.conftest import LAYOUT, tiny_model

@@ -12,8 +12,8 @@ import dgpp
 from dgpp.engine.engine import LocalEngine
 from dgpp.engine.pages import OutOfPages
 from dgpp.engine.request import Request, Sampling, TokenEvent
+from dgpp.kernels.rows import Phase
 from dgpp.lab.model import Model
-from dgpp.layers.rows import Phase
 
 TEXT = "The quick brown fox jumps"
 

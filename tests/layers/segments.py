@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from dgpp.formats import Weight
-from dgpp.layers.rows import Phase, Rows
+from dgpp.kernels.rows import Phase, Rows
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 PAGE, SLOTS = 16, 3

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import stored_as
 from dgpp.layers.delta_net import SITES, STATE, delta_net
-from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.world import Single
 from tests.layers.segments import SLOTS, Segment, f64, gaussian, layer_rows, leaves, same, weight

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dgpp.kernels.rows import Phase
 from dgpp.layers.ngram import NgramTable, ngram_ids, splitmix64
-from dgpp.layers.rows import Phase
 from tests.layers.segments import SLOTS, Segment, rows_of
 from tests.oracles import qwen
 

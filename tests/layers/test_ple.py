@@ -13,10 +13,10 @@ import pytest
 from dgpp.formats import Weight
 from dgpp.formats.registry import format_named
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import stored_as
 from dgpp.layers.ngram import NgramTable, ngram_ids
 from dgpp.layers.ple import SITES, ple, table_rows
-from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.world import Single
 from tests.layers.segments import SLOTS, Segment, f64, gaussian, layer_rows, leaves, same, weight

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import stored_as
 from dgpp.layers import gated_attention as dense
 from dgpp.layers import sparse_attention as sparse
 from dgpp.layers.rope import Rope
-from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.world import Single
 from tests.layers.segments import PAGE, SLOTS, Segment, f64, gaussian, layer_rows, leaves, same, weight

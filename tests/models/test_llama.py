@@ -8,7 +8,7 @@ import pytest
 from dgpp.checkpoint.slicing import local_shape, rank_bytes
 from dgpp.checkpoint.spec import Leaves, flatten
 from dgpp.engine.session import session
-from dgpp.layers.rows import Phase
+from dgpp.kernels.rows import Phase
 from dgpp.models import ConfigError, family_of, llama, llama_releases
 from dgpp.models.heads import head_index
 from tests.tiny import tiny_core, tokens

@@ -10,9 +10,9 @@ import pytest
 from dgpp.engine.core import Core
 from dgpp.engine.session import session
 from dgpp.engine.settings import CoreSettings
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims import FULL, Effort, run_claims
 from dgpp.lab.model import Model, load
-from dgpp.layers.rows import Phase
 from tests.models.qwen import MODELS, directory_of
 from tests.tiny import tokens
 

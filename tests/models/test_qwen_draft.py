@@ -15,8 +15,8 @@ from dgpp.engine.batch import Segment, build
 from dgpp.engine.open import Opened, open_model
 from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import stored_as
-from dgpp.layers.rows import Phase
 from dgpp.layers.taps import Taps
 from dgpp.models.state import Room
 from dgpp.world import Single

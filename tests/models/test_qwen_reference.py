@@ -13,8 +13,8 @@ import pytest
 from dgpp.checkpoint.config import read_json
 from dgpp.checkpoint.fixture import write_fixture
 from dgpp.engine.batch import Segment
+from dgpp.kernels.rows import Phase
 from dgpp.lab.model import Model, load
-from dgpp.layers.rows import Phase
 from dgpp.models import FAMILIES
 from tests.oracles import qwen
 from tests.oracles.reading import decoded

@@ -36,8 +36,8 @@ from dgpp.engine.ranks import check_world
 from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
+from dgpp.kernels.rows import Phase
 from dgpp.lab.model import Model
-from dgpp.layers.rows import Phase
 from dgpp.models import FAMILIES, Family, qwen35_releases, qwen_flash_next_releases
 from tests.oracles import qwen
 from tests.oracles.reading import Read, decoded

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from dgpp.engine.session import session
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served, spread
-from dgpp.layers.rows import Phase
 
 PAGES = 3
 """The prompt that is fed in pieces crosses this many borders of pages."""

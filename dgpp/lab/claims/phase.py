@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from dgpp.engine.session import session
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served
-from dgpp.layers.rows import Phase
 
 PREFIX = 3
 """Tokens that are read before the first verify group."""

@@ -18,9 +18,9 @@ import numpy as np
 import dgpp
 from dgpp.engine.core import Core
 from dgpp.engine.session import Session, session
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served, spread
-from dgpp.layers.rows import Phase
 
 SECONDS = 1800
 """How long the other process may take."""

@@ -10,10 +10,10 @@ import numpy as np
 from dgpp.engine.core import Core
 from dgpp.engine.options import ModelOptions
 from dgpp.engine.session import session
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.restart import run
 from dgpp.lab.claims.subject import Subject, served
 from dgpp.lab.model import load
-from dgpp.layers.rows import Phase
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from dgpp.engine.batch import Segment
 from dgpp.engine.session import session
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served
-from dgpp.layers.rows import Phase
 
 
 def _plan(s: Subject) -> Plan:

@@ -11,8 +11,8 @@ from dgpp.engine.batch import Segment
 from dgpp.engine.core import Core
 from dgpp.engine.engine import LocalEngine
 from dgpp.engine.request import Engine
+from dgpp.kernels.rows import Phase
 from dgpp.lab.model import Model
-from dgpp.layers.rows import Phase
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from dgpp.engine.core import Core
 from dgpp.engine.ranks import check_world
 from dgpp.engine.session import session
 from dgpp.engine.settings import SettingsError
+from dgpp.kernels.rows import Phase
 from dgpp.lab.claims.claim import Claim, Pair, Plan
 from dgpp.lab.claims.subject import Subject, served
-from dgpp.layers.rows import Phase
 
 WORLDS = (2, 4)
 DECODED = 8

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dgpp.kernels.rings import read_ring, write_ring
 from dgpp.kernels.rounding import rounded
-from dgpp.layers.rows import Rows
+from dgpp.kernels.rows import Rows
 
 
 def window(

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dgpp.layers.rows import Phase, Rows
-from dgpp.layers.window import causal_conv, window
+from dgpp.kernels.rows import Phase, Rows
+from dgpp.kernels.window import causal_conv, window
 from tests.layers.segments import BF16, SLOTS, Segment, gaussian, rows_of
 
 WIDTH, DEPTH, BACK = 5, 7, (3, 2, 1)
