@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight, format_named
+from dgpp.kernels.gpu import launch as gpu
 from dgpp.kernels.gpu.launch import Out
 from dgpp.kernels.linear.triton import linear
 from dgpp.ops.records import write_record
@@ -55,8 +57,8 @@ class Compiled:
     in_loop: Mapping[str, int] = field(repr=False)
 
 
-def launched(function: Callable[..., Any], *arguments: Any, module: str, architecture: str) -> list[Launch]:
-    """The launches of `function`, whose kernels are called through `launch` of `module`; nothing runs."""
+def launched(function: Callable[..., Any], *arguments: Any, architecture: str) -> list[Launch]:
+    """The launches of `function` on an architecture, whatever module makes them; nothing runs."""
     seen: list[Launch] = []
 
     def record(
@@ -73,7 +75,12 @@ def launched(function: Callable[..., Any], *arguments: Any, module: str, archite
         seen.append(Launch(kernel, types, grid, dict(constants), warps, stages))
         return tuple(jnp.zeros(out.shape, out.dtype) for out in outs)
 
-    with mock.patch.multiple(module, create=True, launch=record, architecture=lambda: architecture):
+    found = ((gpu.launch, record), (gpu.architecture, lambda: architecture))
+    with ExitStack() as patches:
+        for name, module in list(sys.modules.items()):
+            for real, replacement in found:
+                if name.startswith("dgpp.") and getattr(module, real.__name__, None) is real:
+                    patches.enter_context(mock.patch.object(module, real.__name__, replacement))
         jax.eval_shape(lambda *values: function(*values), *arguments)  # a function of its own: JAX keeps traces
     return seen
 
@@ -144,7 +151,7 @@ def launches(format: str, rows: int, architecture: str) -> list[Launch]:
     resident = {name: array for name, array in kind.arrays(SHAPE).items() if array.resident}
     stack = {name: jax.ShapeDtypeStruct((2, *array.shape), array.dtype) for name, array in resident.items()}
     x, w = jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.bfloat16), Weight(stack, format, SHAPE)
-    return launched(linear, x, w, scalar, scalar, module=linear.__module__, architecture=architecture)
+    return launched(linear, x, w, scalar, scalar, architecture=architecture)
 
 
 def linear_row(format: str, rows: int, architecture: str) -> dict[str, Any]:

@@ -29,6 +29,9 @@ class Kernels:
     linear_leaves: Callable[..., jax.Array]
     grouped_linear: Callable[..., jax.Array]
     grouped_linear_leaves: Callable[..., jax.Array]
+    grouped_gated: Callable[..., jax.Array]
+    grouped_down: Callable[..., jax.Array]
+    route: Callable[..., tuple[jax.Array, jax.Array]]
     attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     gated_delta: Callable[..., Any]
     index_scores: Callable[..., jax.Array]
@@ -40,10 +43,11 @@ class Kernels:
 
 def _reference() -> Kernels:
     from dgpp.kernels.attention.reference import attention
-    from dgpp.kernels.experts.reference import grouped_linear, grouped_linear_leaves
+    from dgpp.kernels.experts.reference import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
     from dgpp.kernels.gather.reference import gather_rows
     from dgpp.kernels.linear.reference import linear, linear_leaves
     from dgpp.kernels.recurrence.reference import gated_delta
+    from dgpp.kernels.route.reference import route
     from dgpp.kernels.sparse_attention.reference import index_scores, select_blocks, sparse_attention
 
     return Kernels(
@@ -52,6 +56,9 @@ def _reference() -> Kernels:
         linear_leaves,
         grouped_linear,
         grouped_linear_leaves,
+        grouped_gated,
+        grouped_down,
+        route,
         attention,
         gated_delta,
         index_scores,
@@ -78,6 +85,8 @@ def _float32() -> Kernels:
         linear_leaves=float32.linear_leaves,
         grouped_linear=float32.grouped_linear,
         grouped_linear_leaves=float32.grouped_linear_leaves,
+        grouped_gated=float32.grouped_gated,
+        grouped_down=float32.grouped_down,
         attention=float32.attention,
         sparse_attention=float32.sparse_attention,
         stored=jnp.float32,
@@ -86,14 +95,21 @@ def _float32() -> Kernels:
 
 def _triton() -> Kernels:
     from dgpp.kernels.attention.triton import attention
+    from dgpp.kernels.experts.triton import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
     from dgpp.kernels.linear.triton import linear, linear_leaves
     from dgpp.kernels.recurrence.triton import gated_delta
+    from dgpp.kernels.route.triton import route
 
     return replace(
         _reference(),
         name="triton",
         linear=linear,
         linear_leaves=linear_leaves,
+        grouped_linear=grouped_linear,
+        grouped_linear_leaves=grouped_linear_leaves,
+        grouped_gated=grouped_gated,
+        grouped_down=grouped_down,
+        route=route,
         attention=attention,
         gated_delta=gated_delta,
     )

@@ -7,6 +7,7 @@ meaning are those of the op packages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,9 @@ import numpy as np
 from jax import lax
 
 from dgpp.formats import Weight, format_named
-from dgpp.kernels.linear.arguments import Ranges, check_ranges
+from dgpp.kernels.experts import composed
+from dgpp.kernels.linear.arguments import check_ranges
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.sparse_attention.reference import selection
 
 HIGHEST = lax.Precision.HIGHEST
@@ -56,6 +59,32 @@ def grouped_linear_leaves(
 
     out = jnp.moveaxis(lax.map(row, (inputs, experts)), 0, 1)
     return jnp.where(there[None, :, :, None], out, 0)
+
+
+def grouped_gated(
+    x: jax.Array,
+    experts: jax.Array,
+    weights: Sequence[Weight],
+    layers: Sequence[jax.Array],
+    used: jax.Array,
+    zero: jax.Array,
+) -> jax.Array:
+    """float32 [R, E', I]; see `dgpp.kernels.experts`."""
+    return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)
+
+
+def grouped_down(
+    act: jax.Array,
+    experts: jax.Array,
+    weights: jax.Array,
+    w: Weight,
+    layer: jax.Array,
+    used: jax.Array,
+    ranges: Ranges,
+    zero: jax.Array,
+) -> jax.Array:
+    """float32 [len(ranges), R, D]; see `dgpp.kernels.experts`."""
+    return composed.down(grouped_linear_leaves, act, experts, weights, w, layer, used, ranges, zero)
 
 
 def decoded(w: Weight, layer: jax.Array) -> jax.Array:

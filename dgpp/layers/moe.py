@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dgpp.formats import Weight
 from dgpp.kernels import Kernels
 from dgpp.kernels.gated.reference import swiglu_bf16
 from dgpp.kernels.linear import Ranges
-from dgpp.kernels.norm.reference import tree_sum
-from dgpp.kernels.rounding import divided, exp_f32, rounded, sigmoid_f32
+from dgpp.kernels.rounding import rounded, sigmoid_f32
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 from dgpp.layers.taps import Taps
@@ -25,20 +25,6 @@ from dgpp.world import World
 
 SITES = ("logits", "experts", "weights", "act", "shared_act", "shared_weight", "out")
 """What `moe` shows of itself, each under "moe.<site>"."""
-
-
-def route(logits: jax.Array, k: int, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(experts int32 [R, k] in ascending order of id, their weights bf16 [R, k]) from float32 logits [R, E].
-
-    p = softmax(logits) in float32; the k largest p are chosen, among equal ones the lower id; weights are p divided by
-    the sum of the chosen p (a halving tree in order of id), always renormalised.
-    """
-    odds = exp_f32(logits - jnp.max(logits, axis=-1, keepdims=True), zero)
-    p = divided(odds, tree_sum(odds)[:, None])
-    _, chosen = jax.lax.top_k(p, k)  # of equal values the lower index comes first
-    experts = jnp.sort(chosen.astype(jnp.int32), axis=-1)
-    held = jnp.take_along_axis(p, experts, axis=-1)
-    return experts, to_bf16(divided(held, tree_sum(held)[:, None]))
 
 
 def moe(
@@ -68,16 +54,13 @@ def moe(
         return kernels.linear(x, weight, weight.place(layer), used)
 
     logits = taps("moe.logits", to_bf16(project(w["gate"])))
-    experts, weights = route(logits.astype(jnp.float32), k, zero)
+    experts, weights = kernels.route(logits, k, zero)
     taps("moe.experts", experts)
     taps("moe.weights", weights)
-    act = taps("moe.act", _activated(w["experts"], layer, x, experts, rows, kernels))
-    down = w["experts"]["down_proj"]
-    each = kernels.grouped_linear_leaves(act, experts, down, down.place(layer), used, expert_ranges)  # [l, R, k, D]
-    factor = weights.astype(jnp.float32)
-    total = jnp.zeros((each.shape[0], each.shape[1], each.shape[3]), jnp.float32)
-    for j in range(k):
-        total = total + rounded(each[:, :, j] * factor[:, j, None], zero)
+    opened, down = _opened(w["experts"]), w["experts"]["down_proj"]
+    places = [weight.place(layer) for weight in opened]
+    act = taps("moe.act", kernels.grouped_gated(x, experts, opened, places, used, zero))
+    total = kernels.grouped_down(act, experts, weights, down, down.place(layer), used, expert_ranges, zero)
 
     shared = w["shared_expert"]
     act = taps("moe.shared_act", swiglu_bf16(project(shared["gate_proj"]), project(shared["up_proj"]), zero))
@@ -88,16 +71,6 @@ def moe(
     return taps("moe.out", world.fold(to_bf16(total + rounded(one * gate, zero))))
 
 
-def _activated(
-    w: Mapping[str, Any], layer: jax.Array, x: jax.Array, experts: jax.Array, rows: Rows, kernels: Kernels
-) -> jax.Array:
-    """silu(gate) * up of the chosen experts, bf16 [R, k, I]."""
-
-    def project(weight: Any) -> jax.Array:
-        return kernels.grouped_linear(x, experts, weight, weight.place(layer), rows.used)
-
-    if "gate_up_proj" in w:
-        gate, up = jnp.split(project(w["gate_up_proj"]), 2, axis=-1)
-    else:
-        gate, up = project(w["gate_proj"]), project(w["up_proj"])
-    return swiglu_bf16(gate, up, rows.zero)
+def _opened(w: Mapping[str, Any]) -> tuple[Weight, ...]:
+    """Gate and up, in one or apart, as `grouped_gated` takes them."""
+    return (w["gate_up_proj"],) if "gate_up_proj" in w else (w["gate_proj"], w["up_proj"])

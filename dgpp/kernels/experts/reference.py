@@ -1,13 +1,18 @@
-"""grouped linear in plain JAX: row by row and expert by expert."""
+"""The experts' ops in plain JAX: row by row and expert by expert."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from dgpp.formats import Weight, format_named
-from dgpp.kernels.linear.arguments import Ranges, check_ranges, check_scalars, check_weight
+from dgpp.kernels.experts import composed
+from dgpp.kernels.experts.arguments import check_grouped
+from dgpp.kernels.linear.arguments import check_weight
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.product import leaves
 
 
@@ -20,20 +25,9 @@ def grouped_linear_leaves(
     x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges
 ) -> jax.Array:
     """float32 [len(ranges), R, E', N]; arguments, order and promise as in `dgpp.kernels.experts`."""
-    check_scalars("grouped_linear", layer=layer, used=used)
-    if len(w.shape) != 3:
-        raise ValueError(f"grouped_linear: w must have the logical shape [E, N, K], not {list(w.shape)}")
+    ranges = check_grouped(x, experts, w, layer, used, ranges)
+    (held, n, k), (rows, chosen) = w.shape, experts.shape
     stacked = check_weight("grouped_linear", w)
-    held, n, k = w.shape
-    if experts.ndim != 2 or experts.dtype != jnp.int32:
-        raise ValueError(f"grouped_linear: experts must be int32 [R, E'], not {experts.dtype} of shape {experts.shape}")
-    rows, chosen = experts.shape
-    if x.dtype != jnp.bfloat16 or x.shape not in ((rows, k), (rows, chosen, k)):
-        raise ValueError(
-            f"grouped_linear: x must be bfloat16 [{rows}, {k}] or [{rows}, {chosen}, {k}], not {x.dtype} of shape "
-            f"{x.shape}"
-        )
-    ranges = check_ranges("grouped_linear_leaves", ranges, k)
     format = format_named(w.format)
     inputs = x if x.ndim == 3 else x[:, None]
 
@@ -50,3 +44,29 @@ def grouped_linear_leaves(
 
     out = jnp.zeros((len(ranges), rows, chosen, n), jnp.float32)
     return lax.fori_loop(0, rows * chosen, pair, out)
+
+
+def grouped_gated(
+    x: jax.Array,
+    experts: jax.Array,
+    weights: Sequence[Weight],
+    layers: Sequence[jax.Array],
+    used: jax.Array,
+    zero: jax.Array,
+) -> jax.Array:
+    """bf16 [R, E', I]; arguments, order and promise as in `dgpp.kernels.experts`."""
+    return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)
+
+
+def grouped_down(
+    act: jax.Array,
+    experts: jax.Array,
+    weights: jax.Array,
+    w: Weight,
+    layer: jax.Array,
+    used: jax.Array,
+    ranges: Ranges,
+    zero: jax.Array,
+) -> jax.Array:
+    """float32 [len(ranges), R, D]; arguments, order and promise as in `dgpp.kernels.experts`."""
+    return composed.down(grouped_linear_leaves, act, experts, weights, w, layer, used, ranges, zero)

@@ -1,0 +1,140 @@
+"""The experts' ops at the shapes of the published mixtures, for `bench.kernels --experts`.
+
+Rows are routed at random; `bytes` are those that the routing makes a call move at least: every expert that was chosen
+once, the inputs and the outputs. `seconds` are all launches of an op, `product_seconds` those of its products alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench.device import device_seconds
+from bench.random_weights import random_weight
+from dgpp.formats import Weight
+from dgpp.kernels import select
+
+ROWS = (1, 4, 16, 64, 2048)
+CALLS = 6  # in a pass, each of a layer and a routing of its own
+LAYERS_BYTES = 4 << 30  # of weights that are held at most, unless one layer is larger
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """`held` experts of D x `inner`, of which a row takes `chosen`, and the formats that they are published in."""
+
+    name: str
+    d: int
+    inner: int
+    held: int
+    chosen: int
+    formats: tuple[str, ...]
+
+
+MIXTURES = (
+    Mixture("Qwen3.5-122B-A10B", 3072, 1024, 256, 8, ("nvfp4", "fp8_block128_bf16")),
+    Mixture("Qwen3.8-Flash-Next", 2560, 640, 512, 10, ("fp8_block128_bf16", "nvfp4")),
+    Mixture("GLM-5.3-Flash", 4096, 2048, 288, 8, ("fp8_block128_bf16", "nvfp4_divisor")),
+    Mixture("DeepSeek-V4-Flash", 4096, 2048, 256, 6, ("mxfp4_deepseek",)),
+)
+"""Sizes: spec/models_qwen.md, spec/models_glm.md and spec/models_deepseek_mimo_flint.md."""
+
+
+def random_experts(format: str, layers: int, held: int, n: int, k: int, seed: int = 0) -> Weight:
+    """`layers` stacked weights [E, N, K] with random codes."""
+    flat = random_weight(format, layers * held, n, k, seed)
+    arrays = {name: array.reshape(layers, held, *array.shape[1:]) for name, array in flat.arrays.items()}
+    return Weight(arrays, format, (held, n, k))
+
+
+def choice(rows: int, held: int, chosen: int, seed: int) -> jax.Array:
+    """int32 [R, E']: different experts for every row, ascending."""
+    order = np.random.default_rng(seed).random((rows, held)).argsort(axis=1)[:, :chosen]
+    return jnp.asarray(np.sort(order, axis=1), jnp.int32)
+
+
+def expert_bytes(w: Weight) -> int:
+    """Bytes of one expert's matrix."""
+    return sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in w.arrays.values())
+
+
+def mixture_rows(m: Mixture, format: str, counts: tuple[int, ...], read_gbps: float) -> list[Row]:
+    """Rows of the record: the gated and the down op at several numbers of rows."""
+    once = sum(expert_bytes(random_experts(format, 1, 1, *shape)) for shape in ((2 * m.inner, m.d), (m.d, m.inner)))
+    layers = max(1, min(4, LAYERS_BYTES // (once * m.held)))
+    gate, up = (random_experts(format, layers, m.held, m.inner, m.d, seed) for seed in (0, 1))
+    down = random_experts(format, layers, m.held, m.d, m.inner, 2)
+    return [row for rows in counts for row in rows_at(m, (gate, up), down, rows, read_gbps)]
+
+
+def rows_at(m: Mixture, opened: tuple[Weight, ...], closed: Weight, rows: int, read_gbps: float) -> list[Row]:
+    """The two ops at one number of rows."""
+    calls = CALLS if rows <= 64 else 2
+    layers = next(iter(closed.arrays.values())).shape[0]
+    routed = [(jnp.int32(i % layers), choice(rows, m.held, m.chosen, i)) for i in range(calls)]
+    x = jax.random.normal(jax.random.key(1), (rows, m.d), jnp.float32).astype(jnp.bfloat16)
+    act = jax.random.normal(jax.random.key(2), (rows, m.chosen, m.inner), jnp.float32).astype(jnp.bfloat16)
+    weights, used, zero = jnp.ones((rows, m.chosen), jnp.bfloat16), jnp.int32(rows), jnp.int32(0)
+    leaves = tuple((i * m.inner // 4, (i + 1) * m.inner // 4) for i in range(4))
+    kernels = select("triton")
+
+    @jax.jit
+    def gated(x: jax.Array, routed: Any, w: Any, used: jax.Array) -> list[jax.Array]:
+        return [kernels.grouped_gated(x, experts, w, [at] * len(w), used, zero) for at, experts in routed]
+
+    @jax.jit
+    def down(act: jax.Array, routed: Any, w: Any, used: jax.Array) -> list[jax.Array]:
+        return [kernels.grouped_down(act, experts, weights, w, at, used, leaves, zero) for at, experts in routed]
+
+    distinct = float(np.mean([len(np.unique(np.asarray(experts))) for _, experts in routed]))
+    moved = distinct * sum(expert_bytes(one) for one in opened) + 2 * rows * (m.d + m.inner * m.chosen)
+    one = row_of(
+        ("grouped_gated", m, opened[0].format, rows, distinct, int(moved)),
+        device_seconds(lambda: gated(x, routed, opened, used)),
+        read_gbps,
+    )
+    moved = distinct * expert_bytes(closed) + rows * (2 * m.inner * m.chosen + 16 * m.d)
+    two = row_of(
+        ("grouped_down", m, closed.format, rows, distinct, int(moved)),
+        device_seconds(lambda: down(act, routed, closed, used)),
+        read_gbps,
+    )
+    return [one, two]
+
+
+def row_of(what: tuple[str, Mixture, str, int, float, int], seconds: dict[str, float], read_gbps: float) -> Row:
+    """A row of the record, printed: (op, mixture, format, rows, experts, bytes) and what its kernels took."""
+    op, m, format, rows, distinct, nbytes = what
+    total = sum(seconds.values())
+    gbps = nbytes / total / 1e9
+    row = {
+        "name": f"{op}, {m.name}, {format}, {rows} rows",
+        "kernel": op,
+        "format": format,
+        "N": str(m.inner),
+        "K": str(m.d),
+        "rows": rows,
+        "experts_count": round(distinct),
+        "seconds": total,
+        "bytes": nbytes,
+        "gbps": gbps,
+        "fraction": gbps / read_gbps,
+        "product_seconds": seconds["grouped"],
+    }
+    others = ", ".join(f"{name[:24]} {value * 1e6:.1f}" for name, value in seconds.items() if name != "grouped")
+    print(
+        f"{row['name']}: {distinct:.0f} experts, {nbytes / 1e6:.0f} MB, {total * 1e6:.1f} us {gbps / read_gbps:.0%}; "
+        f"product {seconds['grouped'] * 1e6:.1f} us {nbytes / seconds['grouped'] / 1e9 / read_gbps:.0%}; {others}",
+        flush=True,
+    )
+    return row
+
+
+def rows_of(read_gbps: float, counts: tuple[int, ...] = ROWS) -> list[Row]:
+    """All rows of the record."""
+    return [row for m in MIXTURES for f in m.formats for row in mixture_rows(m, f, counts, read_gbps)]

@@ -1,0 +1,112 @@
+"""Which rows go together: the pairs of a row and a chosen expert, grouped by expert into tiles, on the device.
+
+A pair is r * E' + j for the j-th expert of row r. A tile is up to BR pairs of one expert; a matrix is read once for a
+tile. Of an expert's pairs the tiles take BR after BR in ascending order. Two tables say so: `place` int32 [T], the
+expert of each tile, or -1 where there is none, and `members` int32 [T, BR], its pairs, then -1. T is fixed while
+tracing, by the most that there can be. What a tile holds decides no bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def chosen(
+    experts: tl.tensor,  # int32 [P]
+    pair: tl.tensor,
+    live: tl.tensor,  # int32 scalar: how many pairs belong to real rows
+    P: tl.constexpr,
+    HELD: tl.constexpr,
+) -> tl.tensor:
+    """The experts of pairs; -1 for those that are not here and for rows that are none."""
+    expert = tl.load(experts + pair, mask=pair < P, other=-1)
+    return tl.where((pair < live) & (expert >= 0) & (expert < HELD), expert, -1)
+
+
+@triton.jit
+def group_few(
+    experts: tl.tensor,  # int32 [P]
+    used: tl.tensor,  # int32 scalar
+    place: tl.tensor,  # int32 [P]
+    members: tl.tensor,  # int32 [P, BR]
+    P: tl.constexpr,
+    PPAD: tl.constexpr,  # a power of two, at least P
+    CHOSEN: tl.constexpr,  # experts of a row
+    HELD: tl.constexpr,
+    BR: tl.constexpr,
+) -> None:
+    """Grid (P,): a tile starts at every pair that has a multiple of BR pairs of its expert before it."""
+    mine = tl.program_id(0)
+    live = tl.load(used) * CHOSEN
+    pair = tl.arange(0, PPAD)
+    own = chosen(experts, mine, live, P, HELD)
+    same = (chosen(experts, pair, live, P, HELD) == own) & (own >= 0)
+    rank = tl.cumsum(same.to(tl.int32), axis=0) - 1
+    before = tl.sum((same & (pair < mine)).to(tl.int32), axis=0)
+    starts = (own >= 0) & (before % BR == 0)
+    tl.store(place + mine, tl.where(starts, own, -1))
+    inside = same & starts & (rank >= before) & (rank < before + BR)
+    at = members + mine * BR
+    tl.store(at + rank - before, pair, mask=inside)
+    count = tl.sum(inside.to(tl.int32), axis=0)
+    slot = tl.arange(0, BR)
+    tl.store(at + slot, tl.full((BR,), -1, tl.int32), mask=slot >= count)
+
+
+@triton.jit
+def count(
+    experts: tl.tensor,  # int32 [P]
+    used: tl.tensor,  # int32 scalar
+    counts: tl.tensor,  # int32 [HELD]
+    P: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    HELD: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Grid (HELD,): how many pairs each expert has."""
+    mine = tl.program_id(0)
+    live = tl.load(used) * CHOSEN
+    found = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, P, BLOCK):
+        found += (chosen(experts, first + tl.arange(0, BLOCK), live, P, HELD) == mine).to(tl.int32)
+    tl.store(counts + mine, tl.sum(found, axis=0))
+
+
+@triton.jit
+def group_many(
+    experts: tl.tensor,  # int32 [P]
+    used: tl.tensor,  # int32 scalar
+    counts: tl.tensor,  # int32 [HELD]
+    place: tl.tensor,  # int32 [T]
+    members: tl.tensor,  # int32 [T, BR]
+    P: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    HELD: tl.constexpr,
+    HPAD: tl.constexpr,  # a power of two, at least HELD
+    T: tl.constexpr,
+    BR: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Grid (HELD,): the tiles of each expert, in ascending order of experts."""
+    mine = tl.program_id(0)
+    live = tl.load(used) * CHOSEN
+    expert = tl.arange(0, HPAD)
+    tiles = tl.cdiv(tl.load(counts + expert, mask=expert < HELD, other=0), BR)
+    first = tl.sum(tl.where(expert < mine, tiles, 0), axis=0)
+    stop = first + tl.sum(tl.where(expert == mine, tiles, 0), axis=0)
+    for at in range(0, T, BLOCK):
+        tile = at + tl.arange(0, BLOCK)
+        tl.store(place + tile, tl.full((BLOCK,), mine, tl.int32), mask=(tile >= first) & (tile < stop))
+        if mine == HELD - 1:
+            tl.store(place + tile, tl.full((BLOCK,), -1, tl.int32), mask=(tile >= stop) & (tile < T))
+    done = 0
+    for at in range(0, P, BLOCK):
+        pair = at + tl.arange(0, BLOCK)
+        same = chosen(experts, pair, live, P, HELD) == mine
+        rank = done + tl.cumsum(same.to(tl.int32), axis=0) - 1
+        tl.store(members + first * BR + rank, pair, mask=same)
+        done += tl.sum(same.to(tl.int32), axis=0)
+    slot = done + tl.arange(0, BR)
+    tl.store(members + first * BR + slot, tl.full((BR,), -1, tl.int32), mask=slot < (stop - first) * BR)
