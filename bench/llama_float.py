@@ -22,8 +22,8 @@ from dgpp.formats import Format, Shape, format_named
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels.gated.reference import swiglu
 from dgpp.kernels.norm.reference import rms_norm
+from dgpp.kernels.rope.reference import apply_rope
 from dgpp.kernels.stored import add_bf16, to_bf16
-from dgpp.layers.rope import apply_rope
 from dgpp.models.llama import LlamaConfig
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -12,12 +12,14 @@ slow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from dgpp.formats import Weight
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,33 @@ class Kernels:
     select_blocks: Callable[..., jax.Array]
     sparse_attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     gather_rows: Callable[..., jax.Array]
+    normed: Callable[..., Any]
+    gated_normed: Callable[..., Any]
+    swiglu_parts: Callable[..., Any]
+    opened: Callable[..., Any]
+    delta_inputs: Callable[..., Any]
+    attention_inputs: Callable[..., Any]
+    joined: Callable[..., list[jax.Array]] | None = None  # `products` at once, where the kind has a kernel for it
     stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
+
+    def products(self, x: Any, ws: Sequence[Weight], layer: jax.Array, used: jax.Array) -> list[jax.Array]:
+        """Of matrices that read the same rows each the parts of its product, float32 [P, R, N], to be added in
+        ascending order (`dgpp.kernels.linear.parts`); arguments as in `dgpp.kernels.linear`, but `layer` is the
+        layer's number."""
+        if self.joined is not None:
+            return self.joined(x, ws, layer, used)
+        return [self.linear(x, w, w.place(layer), used)[None] for w in ws]
 
 
 def _reference() -> Kernels:
+    from dgpp.kernels.attention.inputs import attention_inputs
     from dgpp.kernels.attention.reference import attention
     from dgpp.kernels.experts.reference import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
+    from dgpp.kernels.gated.reference import opened, swiglu_parts
     from dgpp.kernels.gather.reference import gather_rows
     from dgpp.kernels.linear.reference import linear, linear_leaves
+    from dgpp.kernels.norm.reference import gated_normed, normed
+    from dgpp.kernels.recurrence.inputs import delta_inputs
     from dgpp.kernels.recurrence.reference import gated_delta
     from dgpp.kernels.route.reference import route
     from dgpp.kernels.sparse_attention.reference import index_scores, select_blocks, sparse_attention
@@ -65,6 +86,12 @@ def _reference() -> Kernels:
         select_blocks,
         sparse_attention,
         gather_rows,
+        normed,
+        gated_normed,
+        swiglu_parts,
+        opened,
+        delta_inputs,
+        attention_inputs,
     )
 
 

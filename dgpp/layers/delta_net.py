@@ -12,24 +12,22 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
-from dgpp.kernels.gated.reference import silu
 from dgpp.kernels.linear import Ranges
-from dgpp.kernels.norm.reference import gated_rms_norm, l2_norm
+from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.recurrence import DeltaState
-from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32, softplus_f32
 from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.stored import to_bf16
-from dgpp.kernels.window import causal_conv, window
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 
 SITES = ("qkv", "conv", "q", "k", "v", "z", "g", "beta", "o", "norm", "out")
 """What `delta_net` shows of itself, each under "delta.<site>"."""
+
+READERS = ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b")
+"""The matrices that read its input."""
 
 STATE = ("delta.s", "delta.k", "delta.v", "delta.gates", "delta.conv")
 """Its state: a committed value [V, dk, dv] f32, three rings of the inputs since (before = 0): f32 [K, dk], stored type
@@ -77,38 +75,26 @@ def delta_net(
     bf16.
     """
     zero, used = rows.zero, rows.used
-    dk, dv, width = c.linear_key_head_dim, c.linear_value_head_dim, c.linear_conv_kernel_dim
-
-    def project(name: str) -> jax.Array:
-        return to_bf16(kernels.linear(x, w[name], w[name].place(layer), used))
-
-    qkv, z = taps("delta.qkv", project("in_proj_qkv")), taps("delta.z", project("in_proj_z"))
-    values = z.shape[1] // dv
-    keys = (qkv.shape[1] - values * dv) // (2 * dk)
-
-    before, conv = window(qkv, state["delta.conv"], state_layer, rows, tuple(range(width - 1, 0, -1)))
-    mixed = to_bf16(causal_conv([*before, qkv], values_of(w["conv1d"], layer), zero))
-    mixed = taps("delta.conv", to_bf16(silu(mixed, zero)))
-    q, k, v = jnp.split(mixed, (keys * dk, 2 * keys * dk), axis=1)
-    q = taps("delta.q", rounded(l2_norm(q.reshape(-1, keys, dk), zero) * jnp.float32(dk**-0.5), zero))
-    k = taps("delta.k", l2_norm(k.reshape(-1, keys, dk), zero))
-    v = taps("delta.v", v.reshape(-1, values, dv))
-
-    beta = taps("delta.beta", sigmoid_f32(project("in_proj_b").astype(jnp.float32), zero))
-    rate = exp_f32(values_of(w["A_log"], layer).astype(jnp.float32), zero)
-    step = project("in_proj_a").astype(jnp.float32) + values_of(w["dt_bias"], layer).astype(jnp.float32)
-    g = taps("delta.g", rounded(-(rate * softplus_f32(step, zero)), zero))
+    dk, dv = c.linear_key_head_dim, c.linear_value_head_dim
+    qkv, z, a, b = kernels.products(x, [w[name] for name in READERS], layer, used)
+    taps("delta.z", lambda: to_bf16(summed(z)))
+    values = z.shape[-1] // dv
+    keys = (qkv.shape[-1] - values * dv) // (2 * dk)
+    made, conv = kernels.delta_inputs(qkv, a, b, w, layer, state["delta.conv"], state_layer, rows, keys=keys, dk=dk)
+    for site, value in made._asdict().items():
+        taps(f"delta.{site}", value)
 
     held = DeltaState(*(state[f"delta.{part}"] for part in ("s", "k", "v", "gates")))
     o, held = kernels.gated_delta(
-        q, k, v, g, beta, held, state_layer, rows.position, rows.slot, rows.phase != Phase.VERIFY, rows.last,
-        rows.replay, used, key_index, zero,
+        made.q, made.k, made.v, made.g, made.beta, held, state_layer, rows.position, rows.slot,
+        rows.phase != Phase.VERIFY, rows.last, rows.replay, used, key_index, zero,
     )  # fmt: skip
-    o = taps("delta.o", to_bf16(o))
-    norm = values_of(w["norm"], layer)
-    y = gated_rms_norm(o, z.reshape(o.shape), norm, c.rms_norm_eps, c.output_gate_type, zero)
-    y = taps("delta.norm", y.reshape(y.shape[0], -1))
+    taps("delta.o", lambda: to_bf16(o))
     out_proj = w["out_proj"]
+    y = kernels.gated_normed(
+        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=((out_proj, out_ranges),)
+    )
+    taps("delta.norm", y)
     leaves = to_bf16(kernels.linear_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
     after: dict[str, Any] = {"delta.s": held.s, "delta.k": held.k, "delta.v": held.v, "delta.gates": held.gates}
     return taps("delta.out", world.fold(leaves)), {**state, **after, "delta.conv": conv}

@@ -8,25 +8,25 @@ rotation, the mixed value, the gate's sigmoid and their product are bf16; scores
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.attention.inputs import Projected
 from dgpp.kernels.linear import Ranges
-from dgpp.kernels.norm.reference import rms_norm_1p
-from dgpp.kernels.rounding import sigmoid_f32
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
-from dgpp.layers.rope import apply_mrope
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 
 SITES = ("q", "k", "v", "gate", "mix", "gated", "out")
 """What `gated_attention` shows of itself, each under "attn.<site>"."""
+
+
+READERS = ("q_proj", "k_proj", "v_proj")
+"""The matrices that read its input."""
 
 
 class AttentionConfig(Protocol):
@@ -36,15 +36,6 @@ class AttentionConfig(Protocol):
     def head_dim(self) -> int: ...
     @property
     def rms_norm_eps(self) -> float: ...
-
-
-class Projected(NamedTuple):
-    """Queries, keys, values and gates of a batch: bf16 [R, H, Dh], [R, K, Dh] twice, [R, H, Dh]."""
-
-    q: jax.Array
-    k: jax.Array
-    v: jax.Array
-    gate: jax.Array
 
 
 def gated_attention(
@@ -90,19 +81,11 @@ def project(
 ) -> Projected:
     """q and k normed and turned, v raw, and the gate's logits. Each head of q_proj has Dh query rows, then Dh gate
     rows."""
-
-    def heads(name: str, dim: int) -> jax.Array:  # bf16 [R, heads of this rank, dim]
-        y = to_bf16(kernels.linear(x, w[name], w[name].place(layer), rows.used))
-        return y.reshape(y.shape[0], -1, dim)
-
-    def turned(y: jax.Array, norm: str) -> jax.Array:
-        normed = rms_norm_1p(y, values_of(w[norm], layer), c.rms_norm_eps, rows.zero)
-        return apply_mrope(normed, *angles, rows.zero)
-
-    q, gate = jnp.split(heads("q_proj", 2 * c.head_dim), 2, axis=-1)
-    q = taps("attn.q", turned(q, "q_norm"))
-    k = taps("attn.k", turned(heads("k_proj", c.head_dim), "k_norm"))
-    return Projected(q, k, taps("attn.v", heads("v_proj", c.head_dim)), taps("attn.gate", gate))
+    q, k, v = kernels.products(x, [w[name] for name in READERS], layer, rows.used)
+    p: Projected = kernels.attention_inputs(q, k, v, w, layer, angles, c.rms_norm_eps, rows, dim=c.head_dim)
+    for site, value in p._asdict().items():
+        taps(f"attn.{site}", value)
+    return p
 
 
 def gated_output(
@@ -117,8 +100,8 @@ def gated_output(
     taps: Taps,
 ) -> jax.Array:
     """o_proj(bf16(mix) * bf16(sigmoid(gate))), bf16 [R, D], from the mixed values float32 [R, H, Dh]."""
-    mix = taps("attn.mix", to_bf16(mix)).astype(jnp.float32)
-    opened = to_bf16(sigmoid_f32(gate.astype(jnp.float32), rows.zero)).astype(jnp.float32)
-    gated = taps("attn.gated", to_bf16(mix * opened).reshape(mix.shape[0], -1))
+    taps("attn.mix", lambda: to_bf16(mix))
+    gated = kernels.opened(mix, gate, rows, feeds=((o_proj, out_ranges),))
+    taps("attn.gated", gated)
     leaves = to_bf16(kernels.linear_leaves(gated, o_proj, o_proj.place(layer), rows.used, out_ranges))
     return taps("attn.out", world.fold(leaves))

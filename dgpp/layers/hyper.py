@@ -18,8 +18,8 @@ from dgpp.kernels.gated.reference import silu
 from dgpp.kernels.norm.reference import group_rms_norm_1p
 from dgpp.kernels.rounding import rounded, sigmoid_f32
 from dgpp.kernels.rows import Rows
+from dgpp.kernels.stacks import values_of
 from dgpp.kernels.stored import add_bf16, to_bf16
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 
 SITES = ("norm", "mix", "inject")

@@ -8,8 +8,8 @@ import jax
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
-from dgpp.kernels.gated.reference import swiglu
-from dgpp.kernels.linear.arguments import Ranges
+from dgpp.kernels.linear.parts import summed
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 from dgpp.layers.taps import Taps
@@ -30,9 +30,11 @@ def mlp(
 
     `ranges` are the leaves of this rank's part of F. Gate and up stay float32 until their product.
     """
-    gate_w, up_w, down_w = w["gate_proj"], w["up_proj"], w["down_proj"]
-    gate = taps("mlp.gate", kernels.linear(x, gate_w, gate_w.place(layer), rows.used))
-    up = taps("mlp.up", kernels.linear(x, up_w, up_w.place(layer), rows.used))
-    act = taps("mlp.act", swiglu(gate, up, rows.zero))
-    leaves = to_bf16(kernels.linear_leaves(act, down_w, down_w.place(layer), rows.used, ranges))
+    down = w["down_proj"]
+    gate, up = kernels.products(x, (w["gate_proj"], w["up_proj"]), layer, rows.used)
+    taps("mlp.gate", lambda: summed(gate))
+    taps("mlp.up", lambda: summed(up))
+    act = kernels.swiglu_parts(gate, up, rows, feeds=((down, ranges),))
+    taps("mlp.act", act)
+    leaves = to_bf16(kernels.linear_leaves(act, down, down.place(layer), rows.used, ranges))
     return taps("mlp.out", world.fold(leaves))

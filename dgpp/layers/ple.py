@@ -20,9 +20,9 @@ from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import group_rms_norm_1p, tree_sum
 from dgpp.kernels.rounding import divided, rounded, sigmoid_f32
 from dgpp.kernels.rows import Rows
+from dgpp.kernels.stacks import values_of
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.kernels.window import causal_conv, window
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 

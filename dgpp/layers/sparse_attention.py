@@ -20,12 +20,12 @@ from dgpp.kernels import Kernels
 from dgpp.kernels.lanes import as_bits
 from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import rms_norm_1p
+from dgpp.kernels.rope.reference import apply_mrope
 from dgpp.kernels.rows import Rows
+from dgpp.kernels.stacks import values_of
 from dgpp.kernels.stored import to_bf16
 from dgpp.kernels.window import window
 from dgpp.layers.gated_attention import AttentionConfig, gated_output, project
-from dgpp.layers.rope import apply_mrope
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from dgpp.kernels.linear.fed import bare
 
 PER_LAYER = "layers.*."
 
@@ -24,10 +27,10 @@ class Taps:
     wanted: frozenset[str] = frozenset()
     seen: dict[str, jax.Array] = field(default_factory=dict)
 
-    def __call__(self, site: str, x: jax.Array) -> jax.Array:
-        """Returns `x`, keeping it under `site` when that is wanted."""
+    def __call__(self, site: str, x: Any) -> Any:
+        """Returns `x`, keeping it under `site` when that is wanted; a function is called for what to keep."""
         if site in self.wanted:
-            self.seen[site] = x
+            self.seen[site] = bare(x() if callable(x) else x)
         return x
 
     def scoped(self) -> Taps:

@@ -8,7 +8,7 @@ float32 until their product; attention scores and sums are float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,12 @@ from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
-from dgpp.kernels.norm.reference import rms_norm
+from dgpp.kernels.rope.reference import apply_rope
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
-from dgpp.layers.rope import Rope, apply_rope
-from dgpp.layers.stacks import values_of
+from dgpp.layers.rope import Rope
 from dgpp.layers.taps import Taps
 from dgpp.models.family import ConfigError, Constants, Family
 from dgpp.models.heads import head_index, head_leaves, shared_leaves
@@ -229,12 +228,26 @@ def forward(
         return carry
 
     h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
-    return taps("final_norm", rms_norm(h, weights["final_norm"].arrays["values"], c.rms_norm_eps, rows.zero)), state
+    return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)), state
 
 
 def enter(c: LlamaConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
     """What enters the first layer: the embeddings of the rows' tokens, bf16 [R, D]."""
     return embed(weights["embed"], rows.token)
+
+
+def norm(
+    c: LlamaConfig,
+    w: Weight,
+    layer: jax.Array,
+    x: jax.Array,
+    rows: Rows,
+    kernels: Kernels,
+    readers: Iterable[Weight] = (),
+) -> Any:
+    """RMSNorm, bf16 [R, D]; `readers` are the matrices that will read it."""
+    feeds = [(reader, None) for reader in readers]
+    return kernels.normed(x, w, layer, c.rms_norm_eps, rows, centred=False, feeds=feeds)
 
 
 def attention_block(
@@ -253,7 +266,7 @@ def attention_block(
     """(h + attention(norm(h)), bf16 [R, D]; state). `w` is stacked over layers; `layer` picks one."""
     position = jnp.maximum(rows.rope[:, 0], 0)
     rope = constants["cos"][position], constants["sin"][position]
-    x = taps("attn_norm", rms_norm(h, values_of(w["attn_norm"], layer), c.rms_norm_eps, rows.zero))
+    x = taps("attn_norm", norm(c, w["attn_norm"], layer, h, rows, kernels, [w[f"{name}_proj"] for name in "qkv"]))
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
         y = to_bf16(kernels.linear(x, w[name], w[name].place(layer), rows.used))
@@ -287,7 +300,8 @@ def mlp_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]; state). `w` is stacked; `layer` picks one."""
-    x = taps("mlp_norm", rms_norm(h, values_of(w["mlp_norm"], layer), c.rms_norm_eps, rows.zero))
+    readers = [w[name] for name in ("gate_proj", "up_proj")]
+    x = taps("mlp_norm", norm(c, w["mlp_norm"], layer, h, rows, kernels, readers))
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
     return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps)), state
 

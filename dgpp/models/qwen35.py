@@ -8,7 +8,7 @@ layer, `draft`, is that of its generic `MtpModel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -20,7 +20,6 @@ from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
-from dgpp.kernels.norm.reference import rms_norm_1p
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers import delta_net as delta
@@ -29,7 +28,6 @@ from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
 from dgpp.layers.moe import SITES as MOE_SITES
 from dgpp.layers.moe import moe
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models.family import Constants, Draft, Family, Supports
 from dgpp.models.heads import head_index
@@ -194,7 +192,7 @@ def forward(
         return carry
 
     h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
-    return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows)), state
+    return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)), state
 
 
 def kinds(c: HybridConfig) -> tuple[str, ...]:
@@ -207,9 +205,18 @@ def enter(c: HybridConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
     return embed(weights["embed"], rows.token)
 
 
-def norm(c: HybridConfig, w: Weight, layer: jax.Array, x: jax.Array, rows: Rows) -> jax.Array:
-    """RMSNorm with 1 + w, bf16 [R, D]."""
-    return rms_norm_1p(x, values_of(w, layer), c.rms_norm_eps, rows.zero)
+def norm(
+    c: HybridConfig,
+    w: Weight,
+    layer: jax.Array,
+    x: jax.Array,
+    rows: Rows,
+    kernels: Kernels,
+    readers: Iterable[Weight] = (),
+) -> Any:
+    """RMSNorm with 1 + w, bf16 [R, D]; `readers` are the matrices that will read it."""
+    feeds = [(reader, None) for reader in readers]
+    return kernels.normed(x, w, layer, c.rms_norm_eps, rows, centred=True, feeds=feeds)
 
 
 def mixer_block(
@@ -226,13 +233,15 @@ def mixer_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + DeltaNet or attention of norm(h), bf16 [R, D]; state)."""
-    x = taps("input_norm", norm(c, w["norms"]["input_norm"], layer, h, rows))
+    part = w["delta_net" if kind == LINEAR else "attention"]
+    readers = [part[name] for name in (delta if kind == LINEAR else attention).READERS]
+    x = taps("input_norm", norm(c, w["norms"]["input_norm"], layer, h, rows, kernels, readers))
     if kind == LINEAR:
         place = place_among(c.linear_layers, layer)
-        y, state = delta_mixer(c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, taps)
+        y, state = delta_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
     else:
         place = place_among(c.full_layers, layer)
-        y, state = attention_mixer(c, w["attention"], layer, x, constants, rows, state, place, world, kernels, taps)
+        y, state = attention_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
     return add_bf16(h, y), state
 
 
@@ -290,7 +299,8 @@ def mlp_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + the dense MLP, or the mixture of experts, of norm(h), bf16 [R, D]; state)."""
-    x = taps("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows))
+    readers = () if c.moe is not None else [w["mlp"][name] for name in ("gate_proj", "up_proj")]
+    x = taps("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows, kernels, readers))
     if c.moe is not None:
         return add_bf16(h, experts(c, w["mlp"], layer, x, rows, world, kernels, taps)), state
     ranges = local_ranges(mlp_specs(c.hidden_size, c.intermediate_size, LAYER, ())["down_proj"], world.size)
@@ -361,14 +371,14 @@ def draft(
     that of `hidden`.
     """
     w, layer = weights["mtp"], jnp.int32(0)
-    e = norm(c, w["pre_fc_norm_embedding"], layer, embed(weights["embed"], token), rows)
-    n = norm(c, w["pre_fc_norm_hidden"], layer, hidden, rows)
+    e = norm(c, w["pre_fc_norm_embedding"], layer, embed(weights["embed"], token), rows, kernels)
+    n = norm(c, w["pre_fc_norm_hidden"], layer, hidden, rows, kernels)
     h = to_bf16(kernels.linear(jnp.concatenate([e, n], axis=-1), w["fc"], layer, rows.used))
     layers = w["layers"]
-    x = norm(c, layers["norms"]["input_norm"], layer, h, rows)
+    x = norm(c, layers["norms"]["input_norm"], layer, h, rows, kernels)
     y, state = attention_mixer(c, layers["attention"], layer, x, constants, rows, state, layer, world, kernels, taps)
     h, state = mlp_block(c, FULL, layers, layer, add_bf16(h, y), state, constants, rows, world, kernels, taps)
-    out = norm(c, w["norm"], layer, h, rows)
+    out = norm(c, w["norm"], layer, h, rows, kernels)
     return out, out, state
 
 

@@ -25,6 +25,7 @@ from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.norm.reference import rms_norm_1p
 from dgpp.kernels.rows import Rows
+from dgpp.kernels.stacks import values_of
 from dgpp.kernels.stored import add_bf16, to_bf16
 from dgpp.layers.delta_net import SITES as DELTA_SITES
 from dgpp.layers.embed import embed
@@ -37,7 +38,6 @@ from dgpp.layers.ple import SITES as PLE_SITES
 from dgpp.layers.ple import ple, table_rows
 from dgpp.layers.sparse_attention import SITES as INDEX_SITES
 from dgpp.layers.sparse_attention import sparse_attention
-from dgpp.layers.stacks import values_of
 from dgpp.layers.taps import Taps
 from dgpp.models import qwen35
 from dgpp.models.family import ConfigError, Constants, Draft, Family, NgramSource, Supports

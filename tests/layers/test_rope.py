@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dgpp.layers.rope import Rope, apply_mrope, apply_rope
+from dgpp.kernels.rope.reference import apply_mrope, apply_rope
+from dgpp.layers.rope import Rope
 
 BF16 = ml_dtypes.bfloat16
 

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
-from dgpp.kernels.rounding import exp_f32
+from dgpp.kernels.linear.fed import Feed
+from dgpp.kernels.linear.parts import summed
+from dgpp.kernels.rounding import exp_f32, sigmoid_f32
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
+
+
+def swiglu_parts(gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array:
+    """`swiglu` of two products, bf16 [R, F] from their parts, float32 [P, R, F]."""
+    return swiglu(summed(gate), summed(up), rows.zero)
+
+
+def opened(mix: jax.Array, gate: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array:
+    """bf16(bf16(mix) * bf16(sigmoid(gate))): bf16 [R, H * Dh] from float32 and bf16 [R, H, Dh]."""
+    value = to_bf16(mix).astype(jnp.float32)
+    factor = to_bf16(sigmoid_f32(gate.astype(jnp.float32), rows.zero)).astype(jnp.float32)
+    return to_bf16(value * factor).reshape(mix.shape[0], -1)
 
 
 def silu(x: jax.Array, zero: jax.Array) -> jax.Array:

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight, format_named
+from dgpp.kernels.linear.fed import Fed
+from dgpp.kernels.linear.ranges import Ranges
 
-Ranges = tuple[tuple[int, int], ...]
 
-
-def check_linear(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges | None = None) -> Ranges:
+def check_linear(
+    x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges | None = None
+) -> Ranges:
     """The K ranges to sum over: `ranges`, or all of K. Raises ValueError naming the argument that is wrong."""
     if len(w.shape) != 2:
         raise ValueError(f"linear: w must have the logical shape [N, K], not {list(w.shape)}")

@@ -9,8 +9,9 @@ import numpy as np
 from dgpp.formats import Weight
 from dgpp.kernels.lanes import LANES
 from dgpp.kernels.linear import reference
-from dgpp.kernels.linear.arguments import Ranges, check_linear
+from dgpp.kernels.linear.arguments import check_linear
 from dgpp.kernels.linear.native import NAME, linear_module
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.native.dot import dot_module
 from dgpp.kernels.native.ffi import register
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 
 from dgpp.formats import Weight, format_named
-from dgpp.kernels.linear.arguments import Ranges, check_linear, check_weight
+from dgpp.kernels.linear.arguments import check_linear, check_weight
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.product import leaves
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
+from dgpp.formats import Weight
+from dgpp.kernels.linear.fed import Feed
+from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32
+from dgpp.kernels.rows import Rows
+from dgpp.kernels.stacks import values_of
 from dgpp.kernels.stored import to_bf16
 
 
@@ -17,6 +24,30 @@ def tree_sum(x: jax.Array) -> jax.Array:
         width //= 2
         x = x[..., :width] + x[..., width:]
     return x[..., 0]
+
+
+def normed(
+    x: jax.Array, weight: Weight, layer: jax.Array, eps: float, rows: Rows, *, centred: bool, feeds: Sequence[Feed] = ()
+) -> jax.Array:
+    """`rms_norm` of x bf16 [R, D], or `rms_norm_1p` where the weights are `centred` at 0: bf16 [R, D]."""
+    return (rms_norm_1p if centred else rms_norm)(x, values_of(weight, layer), eps, rows.zero)
+
+
+def gated_normed(
+    o: jax.Array,
+    z: jax.Array,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    act: str,
+    rows: Rows,
+    feeds: Sequence[Feed] = (),
+) -> jax.Array:
+    """`gated_rms_norm` of bf16(o) behind bf16(z), head by head: bf16 [R, V * dv], from o float32 [R, V, dv] and the
+    parts of z, float32 [P, R, V * dv]."""
+    gate = to_bf16(summed(z)).reshape(o.shape)
+    y = gated_rms_norm(to_bf16(o), gate, values_of(weight, layer), eps, act, rows.zero)
+    return y.reshape(y.shape[0], -1)
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float, zero: jax.Array) -> jax.Array:

@@ -1,0 +1,135 @@
+"""The form in which the product kernel reads rows: f16, by K range and plane, in the order of the matrix instruction.
+
+Kernels that produce rows write this form themselves for the matrices they feed; others' rows go through `prepare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgpp.formats import format_named
+from dgpp.kernels.gpu.launch import Out, architecture, launch
+from dgpp.kernels.linear.fed import Fed, Feed, bare
+from dgpp.kernels.linear.ranges import Ranges
+from dgpp.kernels.linear.triton_prepare import prepare
+from dgpp.kernels.linear.triton_recipe import Recipe, parts, recipe
+from dgpp.kernels.linear.triton_tiles import Tile, tile_for
+
+LARGEST_UNIT = 64  # columns over which an operand is reordered at most
+RUNS = {"sm_90": 2}  # neighbours along K that the matrix instruction takes together, see `triton_decode`
+LARGEST_RUN = 4
+LARGEST_COUNT = 2  # groups in one step at most
+PREPARE_WARPS = 8
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form; two matrices with equal forms read the same operand."""
+
+    ranges: Ranges
+    rows: int  # a multiple of the tile's
+    padded: int  # columns of a plane
+    planes: int
+    unit: int
+    run: int
+    exponent: int
+
+    @property
+    def outs(self) -> tuple[Out, Out]:
+        """The operand f16 [leaves, planes, rows, padded] and the factor f32 [leaves, rows] that undoes its shift."""
+        leaves = len(self.ranges)
+        return (
+            Out((leaves, self.planes, self.rows, self.padded), jnp.float16),
+            Out((leaves, self.rows), jnp.float32),
+        )
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Those of `triton_prepare.store_operand`."""
+        return {
+            "LEAVES": len(self.ranges),
+            "RPAD": self.rows,
+            "PADDED": self.padded,
+            "PLANES": self.planes,
+            "UNIT": self.unit,
+            "RUN": self.run,
+            "EXPONENT": self.exponent,
+        }
+
+    @property
+    def bounds(self) -> jax.Array:
+        """int32 [leaves, 2]: where the ranges begin and end."""
+        return jnp.asarray(np.array(self.ranges, np.int32))
+
+
+def steps_of(found: Recipe, tile: Tile) -> int:
+    """Weights along K in one step of the product kernel: except for bfloat16 one or two groups."""
+    size = 2 if found.code in ("bf16", "f16") else 1
+    step = tile.bytes // size * found.planes
+    return step if found.code == "bf16" else min(max(step, found.group), LARGEST_COUNT * found.group)
+
+
+def count_of(found: Recipe, tile: Tile) -> int:
+    """Groups in one step."""
+    return 1 if found.code == "bf16" else steps_of(found, tile) // found.group
+
+
+def form_of(found: Recipe, tile: Tile, rows: int, ranges: Ranges) -> Form | None:
+    """The form in which a product of `rows` rows over `ranges` reads them; None for bfloat16 as it is."""
+    if found.code == "bf16":
+        return None
+    step = steps_of(found, tile)
+    width = step // found.planes
+    unit = 0 if found.code == "f16" else min(LARGEST_UNIT, width // count_of(found, tile))
+    run = min(RUNS.get(architecture(), LARGEST_RUN), unit // 8)
+    longest = max(stop - start for start, stop in ranges)
+    padded = -(-longest // step) * width
+    return Form(ranges, -(-rows // tile.rows) * tile.rows, padded, found.planes, unit, run, found.exponent)
+
+
+def prepared(x: jax.Array, form: Form, used: jax.Array, each: int = 1) -> tuple[jax.Array, jax.Array]:
+    """(operand, factor) of rows x bf16 [R, K]. Every `each` of them count as one of `used`."""
+    constants = form.constants
+    del constants["LEAVES"]
+    operand, factor = launch(
+        prepare,
+        (x, form.bounds, used),
+        form.outs,
+        (form.rows, len(form.ranges)),
+        constants | {"K": x.shape[1], "EACH": each, "BLOCK": 1 << (form.padded - 1).bit_length()},
+        warps=PREPARE_WARPS,
+        stages=1,
+    )
+    return operand, factor
+
+
+def operand_in(form: Form, x: jax.Array | Fed, used: jax.Array, each: int = 1) -> tuple[jax.Array, jax.Array]:
+    """(operand, factor) of rows in a form: what was left beside them, else made now."""
+    if isinstance(x, Fed):
+        found = x.operands.get(form)
+        return prepared(x.values, form, used, each) if found is None else found
+    return prepared(x, form, used, each)
+
+
+def forms(feeds: Sequence[Feed], rows: int) -> list[Form]:
+    """The forms that matrices will read rows in, each once, in the order of the matrices."""
+    found: dict[Form, None] = {}
+    for weight, ranges in feeds:
+        k = weight.shape[-1]
+        kind = recipe(format_named(weight.format), ranges or ((0, k),), k)
+        if kind is not None and not kind.rotated:
+            form = form_of(kind, tile_for(architecture(), kind, rows), rows, ranges or parts(kind, k))
+            if form is not None:
+                found[form] = None
+    return list(found)
+
+
+def fed(x: jax.Array | Fed, feeds: Sequence[Feed], used: jax.Array) -> Fed:
+    """Rows with all operands that matrices will read beside them."""
+    return Fed(bare(x), {form: operand_in(form, x, used) for form in forms(feeds, x.shape[0])})

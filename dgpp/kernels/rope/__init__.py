@@ -1,0 +1,1 @@
+"""rope: rotary position embedding of heads; see the functions of `reference`."""
