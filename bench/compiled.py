@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight, format_named
+from dgpp.kernels.experts import triton as experts
 from dgpp.kernels.gpu import launch as gpu
 from dgpp.kernels.gpu.launch import Out
 from dgpp.kernels.linear.triton import linear
@@ -32,6 +33,8 @@ from dgpp.ops.records import write_record
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
 FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64")
 SHAPE = (17408, 5120)  # of gate_proj and up_proj of Qwen3.8-27B
+EXPERTS = (256, 1024, 3072, 8)  # of Qwen3.5-122B-A10B: how many, I, D, and how many a row takes
+EXPERT_FORMATS = ("fp8_block128_bf16", "nvfp4", "mxfp4_deepseek")
 GB10_READ = 232e9  # bytes a second
 GB10_ISSUE = 4 * 48 * 2.4e9  # warp instructions a second
 WIDE = ("F2FP", "HGMMA", "LDS", "STS", "LDG", "LDGSTS", "STG", "LDSM", "HMMA", "SHFL")
@@ -124,15 +127,17 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
 
 
 def _main_loop(lines: Sequence[str]) -> tuple[int, int]:
-    """First and last line of the longest stretch with matrix instructions that a branch repeats; (0, -1) if none is."""
+    """First and last line of the longest stretch with matrix instructions that a branch repeats, and that holds no such
+    stretch itself; (0, -1) if none is."""
     labels = {match[1]: i for i, line in enumerate(lines) if (match := re.match(r"(\.L_x_\d+):", line))}
-    found = (0, -1)
+    found = []
     for i, line in enumerate(lines):
         match = re.search(r"BRA.*`\((\.L_x_\d+)\)", line)
         start = labels.get(match[1], i) if match else i
-        if i - start > found[1] - found[0] and any("MMA" in line for line in lines[start:i]):
-            found = (start, i)
-    return found
+        if any("MMA" in line for line in lines[start:i]):
+            found.append((start, i))
+    inner = [(a, b) for a, b in found if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in found)]
+    return max(inner, key=lambda loop: loop[1] - loop[0], default=(0, -1))
 
 
 def _opcodes(lines: Sequence[str]) -> collections.Counter[str]:
@@ -161,19 +166,76 @@ def linear_row(format: str, rows: int, architecture: str) -> dict[str, Any]:
     # A short range is unrolled whole: then the kernel is the loop.
     issued, along = (found.loop, "BK") if found.loop else (sum(found.opcodes.values()), "LENGTH")
     per_weight = issued / (launch.constants["BN"] * launch.constants[along] / (32 * launch.warps))
+    return _row("linear", format, rows, architecture, found, per_weight, SHAPE)
+
+
+def expert_launches(format: str, rows: int, architecture: str) -> dict[str, Launch]:
+    """The product of `grouped_gated` and that of `grouped_down`, by op, for the experts of EXPERTS."""
+    held, inner, d, chosen = EXPERTS
+    scalar, kind = jax.ShapeDtypeStruct((), jnp.int32), format_named(format)
+
+    def weight(n: int, k: int) -> Weight:
+        shape = (held, n, k)
+        resident = {name: array for name, array in kind.arrays(shape).items() if array.resident}
+        stack = {name: jax.ShapeDtypeStruct((2, *array.shape), array.dtype) for name, array in resident.items()}
+        return Weight(stack, format, shape)
+
+    def gated(x: Any, ids: Any, gate: Weight, up: Weight, at: Any) -> jax.Array:
+        return experts.grouped_gated(x, ids, (gate, up), (at, at), at, at)
+
+    def down(act: Any, ids: Any, weights: Any, w: Weight, at: Any) -> jax.Array:
+        leaves = tuple((i * inner // 4, (i + 1) * inner // 4) for i in range(4))
+        return experts.grouped_down(act, ids, weights, w, at, at, leaves, at)
+
+    def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    ids, opened = jax.ShapeDtypeStruct((rows, chosen), jnp.int32), weight(inner, d)
+    made = {
+        "grouped_gated": launched(gated, bf16(rows, d), ids, opened, opened, scalar, architecture=architecture),
+        "grouped_down": launched(
+            down,
+            bf16(rows, chosen, inner),
+            ids,
+            bf16(rows, chosen),
+            weight(d, inner),
+            scalar,
+            architecture=architecture,
+        ),
+    }
+    return {op: next(one for one in found if one.kernel.__name__ == "grouped") for op, found in made.items()}
+
+
+def expert_rows(format: str, rows: int, architecture: str) -> list[dict[str, Any]]:
+    """Rows of the record: the products of both ops at one number of rows."""
+    found = []
+    for op, launch in expert_launches(format, rows, architecture).items():
+        made = compiled(launch, architecture)
+        multiplied = sum(count for code, count in (made.in_loop or made.opcodes).items() if code.startswith("HMMA"))
+        issued = made.loop or sum(made.opcodes.values())
+        # An HMMA takes 16 x 16 weights for 8 rows. Loops may be unrolled in part, so it tells how many are in one.
+        per_weight = issued * launch.constants["BR"] / (64 * multiplied) if multiplied else 0.0  # of an HGMMA unknown
+        found.append(_row(op, format, rows, architecture, made, per_weight, EXPERTS[:3]))
+    return found
+
+
+def _row(
+    kernel: str, format: str, rows: int, architecture: str, found: Compiled, per_weight: float, shape: tuple[int, ...]
+) -> dict[str, Any]:
     row = {
-        "name": f"linear, {format}, {rows} rows",
-        "kernel": "linear",
+        "name": f"{kernel}, {format}, {rows} rows",
+        "kernel": kernel,
         "format": format,
         "class": next(name for name in ("HGMMA", "HMMA") if any(code.startswith(name) for code in found.opcodes)),
         "rows": rows,
         "registers_count": found.registers,
         "shared_bytes": found.shared,
         "spill_bytes": found.stack,
-        "instructions_ratio": per_weight,
     }
+    if per_weight:
+        row["instructions_ratio"] = per_weight
     if architecture == "sm_121":
-        seconds = format_named(format).bytes_per_weight(SHAPE) / GB10_READ
+        seconds = format_named(format).bytes_per_weight(shape) / GB10_READ
         row["instruction_bound_ratio"] = per_weight / 32 / GB10_ISSUE / seconds
     return row
 
@@ -190,8 +252,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for rows in options.rows:
             found.append(linear_row(format, rows, options.architecture))
             print(found[-1], flush=True)
+    for format in EXPERT_FORMATS:
+        for rows in options.rows:
+            found += expert_rows(format, rows, options.architecture)
+            print(*found[-2:], sep="\n", flush=True)
     if options.record:
-        extra = {"triton": importlib.metadata.version("triton"), "shape": "x".join(map(str, SHAPE))}
+        extra = {
+            "triton": importlib.metadata.version("triton"),
+            "shape": "x".join(map(str, SHAPE)),
+            "experts": "x".join(map(str, EXPERTS)),
+        }
         print(write_record("compiled", found, device=options.architecture, extra=extra))
     return 0
 

@@ -71,6 +71,12 @@ def moe(
     return taps("moe.out", world.fold(to_bf16(total + rounded(one * gate, zero))))
 
 
+def readers(w: Mapping[str, Any]) -> list[Weight]:
+    """The matrices that read the rows of `moe`, for the norm before it."""
+    shared = w["shared_expert"]
+    return [w["gate"], *_opened(w["experts"]), shared["gate_proj"], shared["up_proj"], w["shared_expert_gate"]]
+
+
 def _opened(w: Mapping[str, Any]) -> tuple[Weight, ...]:
     """Gate and up, in one or apart, as `grouped_gated` takes them."""
     return (w["gate_up_proj"],) if "gate_up_proj" in w else (w["gate_proj"], w["up_proj"])

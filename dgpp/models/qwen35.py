@@ -28,6 +28,7 @@ from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
 from dgpp.layers.moe import SITES as MOE_SITES
 from dgpp.layers.moe import moe
+from dgpp.layers.moe import readers as moe_readers
 from dgpp.layers.taps import Taps
 from dgpp.models.family import Constants, Draft, Family, Supports
 from dgpp.models.heads import head_index
@@ -299,7 +300,8 @@ def mlp_block(
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """(h + the dense MLP, or the mixture of experts, of norm(h), bf16 [R, D]; state)."""
-    readers = () if c.moe is not None else [w["mlp"][name] for name in ("gate_proj", "up_proj")]
+    part = w["mlp"]
+    readers = [part[name] for name in ("gate_proj", "up_proj")] if c.moe is None else moe_readers(part)
     x = taps("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows, kernels, readers))
     if c.moe is not None:
         return add_bf16(h, experts(c, w["mlp"], layer, x, rows, world, kernels, taps)), state

@@ -10,7 +10,7 @@ import pytest
 from dgpp.formats import Weight, format_named, reference
 from dgpp.formats.minifloat import BFLOAT16
 from dgpp.kernels import select
-from dgpp.kernels.experts.reference import grouped_linear, grouped_linear_leaves
+from dgpp.kernels.experts.reference import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
 
 ONE, TWO = jnp.int32(1), jnp.int32(2)
 
@@ -67,6 +67,60 @@ def test_experts_of_other_ranks_give_zero_and_each_keeps_its_global_scale() -> N
     assert (y[1, 1] == 0).all()
     assert (y[0, 1] != 0).any()
     assert (y[1, 0] != 0).any()
+
+
+def opened_and_closed() -> tuple[Weight, Weight, Weight]:
+    """gate, up and down of four experts, 16 wide inside and 32 outside."""
+    weights = (experts_of("bf16", 1, 4, *shape)[1] for shape in ((16, 32), (16, 32), (32, 16)))
+    gate, up, down = (
+        Weight({"values": 0.3 * (i + 1) * w.arrays["values"]}, "bf16", w.shape) for i, w in enumerate(weights)
+    )
+    return gate, up, down
+
+
+def test_gate_opens_up_with_the_roundings_of_the_reference_experts() -> None:
+    gate, up, _ = opened_and_closed()
+    x = np.random.default_rng(1).standard_normal((3, 32)).astype(BFLOAT16)
+    chosen, zero = np.array([[0, 3], [1, 2], [-1, 2]], np.int32), jnp.int32(0)
+    act = np.asarray(jax.jit(grouped_gated)(x, chosen, (gate, up), (zero, zero), TWO, zero))
+    g, u = (np.asarray(grouped_linear(jnp.asarray(x), jnp.asarray(chosen), w, zero, TWO)) for w in (gate, up))
+    g, u = g.astype(BFLOAT16).astype(np.float64), u.astype(BFLOAT16).astype(np.float32)
+    wanted = (g / (1 + np.exp(-g))).astype(BFLOAT16).astype(np.float32) * u
+    assert act.dtype == BFLOAT16
+    assert np.abs(act.astype(np.float32) - wanted.astype(BFLOAT16).astype(np.float32)).max() < 2**-8
+    assert (act == wanted.astype(BFLOAT16)).mean() > 0.98
+    assert not act[2].any()
+    both = Weight({"values": jnp.concatenate([gate.arrays["values"], up.arrays["values"]], 2)}, "bf16", (4, 32, 32))
+    fused = np.asarray(jax.jit(grouped_gated)(x, chosen, (both,), (zero,), TWO, zero))
+    assert fused.tobytes() == act.tobytes()
+
+
+def test_down_adds_each_leafs_experts_in_their_order_from_zero() -> None:
+    *_, down = opened_and_closed()
+    act = np.random.default_rng(1).standard_normal((2, 3, 16)).astype(BFLOAT16)
+    chosen, zero = np.array([[0, 1, 3], [1, 2, 9]], np.int32), jnp.int32(0)
+    weights = np.array([[0.5, 0.25, 0.3], [0.1, 0.7, 0.2]], BFLOAT16)
+    ranges = ((0, 8), (8, 16))
+    found = np.asarray(jax.jit(grouped_down, static_argnums=6)(act, chosen, weights, down, zero, TWO, ranges, zero))
+    each = np.asarray(grouped_linear_leaves(jnp.asarray(act), jnp.asarray(chosen), down, zero, TWO, ranges))
+    total = np.zeros((2, 2, 32), np.float32)
+    for j in range(3):
+        total = total + each[:, :, j] * weights.astype(np.float32)[:, j, None]
+    assert found.tobytes() == total.tobytes()
+    assert not each[:, 1, 2].any()
+
+
+def test_wrong_arguments_of_the_gated_and_the_down_op_are_named() -> None:
+    gate, up, down = opened_and_closed()
+    x, act, chosen = jnp.ones((2, 32), jnp.bfloat16), jnp.ones((2, 1, 16), jnp.bfloat16), jnp.zeros((2, 1), jnp.int32)
+    with pytest.raises(
+        ValueError, match=r"grouped_gated: weights must be gate and up .* not 1 layers and \[\[4, 16, 32\]"
+    ):
+        grouped_gated(x, chosen, (gate, up), (ONE,), TWO, ONE)
+    with pytest.raises(ValueError, match=r"not 2 layers and \[\[4, 16, 32\], \[4, 32, 16\]\]"):
+        grouped_gated(x, chosen, (gate, down), (ONE, ONE), TWO, ONE)
+    with pytest.raises(ValueError, match=r"grouped_down: weights must be floating point \[2, 1\]"):
+        grouped_down(act, chosen, jnp.ones((2, 2)), down, ONE, TWO, ((0, 16),), ONE)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels.linear.arguments import check_ranges, check_scalars, check_weight
+from dgpp.kernels.linear.fed import Fed
 from dgpp.kernels.linear.ranges import Ranges
 
 
 def check_grouped(
-    x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges | None = None
+    x: jax.Array | Fed, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges | None = None
 ) -> Ranges:
     """The K ranges to sum over: `ranges`, or all of K. Raises ValueError naming the argument that is wrong."""
     check_scalars("grouped_linear", layer=layer, used=used)

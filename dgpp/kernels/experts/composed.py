@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ Product = Callable[..., jax.Array]
 
 def both(
     grouped_linear: Product,
-    x: jax.Array,
+    x: Any,  # whatever the kind takes as rows
     experts: jax.Array,
     weights: Sequence[Weight],
     layers: Sequence[jax.Array],

@@ -21,6 +21,7 @@ from dgpp.kernels.experts.triton_grouped import activate, fold, grouped
 from dgpp.kernels.experts.triton_groups import count, group_few, group_many
 from dgpp.kernels.gpu.launch import Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
+from dgpp.kernels.linear.fed import Fed, bare
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton import fields_of, operand_of
 from dgpp.kernels.linear.triton_recipe import Recipe, parts, recipe
@@ -30,11 +31,12 @@ PROGRAMS = {"sm_90": 4 * 132, "sm_121": 4 * 48}
 """With so many programs each adds the parts of its sum itself; with fewer, every part has a program of its own."""
 FUSED = 32
 """Pairs in a tile up to which a program has registers for the outputs of gate beside those of up."""
+SCRATCH = 256 << 20  # bytes of the outputs of all leaves at once; above it leaf by leaf
 BLOCK = 1024
 WARPS = 4
 
 
-def grouped_linear(x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
+def grouped_linear(x: jax.Array | Fed, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
     """float32 [R, E', N]; arguments as in `dgpp.kernels.experts`.
 
     The sum over K is that of the parts which the linear of kind "triton" adds.
@@ -42,7 +44,7 @@ def grouped_linear(x: jax.Array, experts: jax.Array, w: Weight, layer: jax.Array
     whole = check_grouped(x, experts, w, layer, used)
     found = recipe(format_named(w.format), whole, w.shape[-1])
     if found is None:
-        return reference.grouped_linear(x, experts, w, layer, used)
+        return reference.grouped_linear(bare(x), experts, w, layer, used)
     first, *others = _products(x, experts, (w,), (layer,), used, found, parts(found, w.shape[-1]), add=True)
     return _held(functools.reduce(jnp.add, others, first), experts, w, used)
 
@@ -59,7 +61,7 @@ def grouped_linear_leaves(
 
 
 def grouped_gated(
-    x: jax.Array,
+    x: jax.Array | Fed,
     experts: jax.Array,
     weights: Sequence[Weight],
     layers: Sequence[jax.Array],
@@ -100,13 +102,19 @@ def grouped_down(
     check_weights_of(experts, weights)
     found = recipe(format_named(w.format), ranges, w.shape[-1])
     if found is None:
-        each = reference.grouped_linear_leaves(act, experts, w, layer, used, ranges)
-    else:
-        each = _products(act, experts, (w,), (layer,), used, found, ranges)
-    (rows, chosen), (held, d, _) = experts.shape, w.shape
-    constants = {"R": rows, "D": d, "CHOSEN": chosen, "HELD": held, "BLOCK": BLOCK}
-    out = Out((len(ranges), rows, d), jnp.float32)
-    grid = (rows, -(-d // BLOCK), len(ranges))
+        return _folded(reference.grouped_linear_leaves(act, experts, w, layer, used, ranges), experts, weights, w, used)
+    at_once = 4 * len(ranges) * experts.size * w.shape[-2] <= SCRATCH
+    turns = (ranges,) if at_once else tuple((pair,) for pair in ranges)
+    each = (_products(act, experts, (w,), (layer,), used, found, some) for some in turns)
+    return jnp.concatenate([_folded(some, experts, weights, w, used) for some in each])
+
+
+def _folded(each: jax.Array, experts: jax.Array, weights: jax.Array, w: Weight, used: jax.Array) -> jax.Array:
+    """float32 [leaves, R, D] from each [leaves, R, E', D]."""
+    leaves, rows, chosen, d = each.shape
+    constants = {"R": rows, "D": d, "CHOSEN": chosen, "HELD": w.shape[0], "BLOCK": BLOCK}
+    out = Out((leaves, rows, d), jnp.float32)
+    grid = (rows, -(-d // BLOCK), leaves)
     return launch(fold, (each, experts, weights, used), (out,), grid, constants, warps=WARPS, stages=1)[0]
 
 
@@ -139,7 +147,7 @@ def _activate(
 
 
 def _products(
-    x: jax.Array,
+    x: jax.Array | Fed,
     experts: jax.Array,
     weights: Sequence[Weight],
     layers: Sequence[jax.Array],
@@ -163,7 +171,10 @@ def _products(
     columns = -(-outputs // tile.columns)
     whole = add and place.shape[0] * columns >= PROGRAMS[architecture()]
     fused = gated and whole and tile.rows <= FUSED
-    given = operand_of(x.reshape(-1, k), found, tile, used, ranges, each=chosen if x.ndim == 3 else 1)
+    if x.ndim == 3:
+        given = operand_of(bare(x).reshape(-1, k), found, tile, used, ranges, each=chosen)
+    else:
+        given = operand_of(x, found, tile, used, ranges)
     fields, constants = fields_of(weights[0], found, given.factor)
     more, _ = fields_of(weights[-1], found, given.factor)
     constants |= given.constants
@@ -201,8 +212,8 @@ def _tiles(experts: jax.Array, used: jax.Array, held: int, size: int) -> tuple[j
         return place, members
     tiles = held + pairs // size  # each expert's last tile may not be full
     constants |= {"BLOCK": BLOCK}
-    outs = (Out((held,), jnp.int32),)
-    counts = launch(count, (experts, used), outs, (held,), constants, warps=WARPS, stages=1)[0]
+    each = (Out((held,), jnp.int32),)
+    counts = launch(count, (experts, used), each, (held,), constants, warps=WARPS, stages=1)[0]
     outs = (Out((tiles,), jnp.int32), Out((tiles, size), jnp.int32))
     constants |= {"HPAD": 1 << (held - 1).bit_length(), "T": tiles, "BR": size}
     place, members = launch(group_many, (experts, used, counts), outs, (held,), constants, warps=WARPS, stages=1)

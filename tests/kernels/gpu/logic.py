@@ -1,6 +1,6 @@
 """The Triton kernels' logic on a CPU, in Triton's interpreter: run by test_logic.py in a process of its own.
 
-    TRITON_INTERPRET=1 python -m tests.kernels.gpu.logic linear sm_121 | attention | gated_delta
+    TRITON_INTERPRET=1 python -m tests.kernels.gpu.logic linear sm_121 | experts sm_121 | attention | gated_delta | ...
 
 The interpreter adds in another order than a GPU, so values are compared within rounding, not bit for bit.
 """
@@ -8,6 +8,8 @@ The interpreter adds in another order than a GPU, so values are compared within 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import jax
@@ -28,12 +30,22 @@ FORMATS = (
 )
 
 
-def encoded(format: str, n: int, k: int) -> Weight:
+def encoded(format: str, *shape: int) -> Weight:
     """Two layers of random weights, quantized by the format's own encoder."""
     kind = format_named(format)
-    layers = [kind.load(kind.encode(RNG.standard_normal((n, k)).astype(np.float32)), (n, k)) for _ in range(2)]
-    resident = [name for name, array in kind.arrays((n, k)).items() if array.resident]
-    return Weight({name: jnp.asarray(np.stack([one[name] for one in layers])) for name in resident}, format, (n, k))
+    layers = [kind.load(kind.encode(RNG.standard_normal(shape).astype(np.float32)), shape) for _ in range(2)]
+    resident = [name for name, array in kind.arrays(shape).items() if array.resident]
+    return Weight({name: jnp.asarray(np.stack([one[name] for one in layers])) for name in resident}, format, shape)
+
+
+@contextmanager
+def on(architecture: str) -> Iterator[None]:
+    """Every module of ours takes the interpreter for this architecture."""
+    with ExitStack() as patches:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("dgpp.kernels.") and hasattr(module, "architecture"):
+                patches.enter_context(mock.patch.object(module, "architecture", return_value=architecture))
+        yield
 
 
 def linear(architecture: str) -> None:
@@ -102,5 +114,98 @@ def gated_delta() -> None:
             np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=1e-5)
 
 
+def experts(architecture: str) -> None:
+    """Pairs beside linears of their own, the activation and the fold beside their definitions, bit for bit."""
+    from dgpp.kernels.experts import triton
+    from dgpp.kernels.gated.reference import swiglu_bf16
+    from dgpp.kernels.linear import triton as alone
+
+    held, d, inner, leaves, one, zero = 5, 320, 64, ((0, 32), (32, 64)), jnp.int32(1), jnp.int32(0)
+    for format in ("bf16", "fp8_block128_bf16", "nvfp4"):
+        gate, up, down = (encoded(format, held, *shape) for shape in ((inner, d), (inner, d), (80, inner)))
+        # Few pairs and many, a part of the sum to a program and all of them, rows that are none, an expert elsewhere.
+        for chosen, used, programs in (([[1, 4], [2, 4]], 2, 1 << 20), ([[1, 4], [2, 4], [-1, 1], [0, 5]], 3, 0)):
+            ids = jnp.asarray(chosen, jnp.int32)
+            x, act = (
+                jnp.asarray(RNG.standard_normal(shape), jnp.float32).astype(jnp.bfloat16)
+                for shape in ((len(ids), d), (*ids.shape, inner))
+            )
+            weights = jnp.asarray(RNG.random(ids.shape), jnp.float32).astype(jnp.bfloat16)
+            fixed = (one, jnp.int32(used))
+            limits = {"PROGRAMS": {architecture: programs}, "SCRATCH": programs}  # with 0, leaves also come in turn
+            with on(architecture), mock.patch.multiple(triton, **limits):
+                found = [np.asarray(triton.grouped_linear(x, ids, w, *fixed)) for w in (gate, up)]
+                parts = np.asarray(triton.grouped_linear_leaves(act, ids, down, *fixed, leaves))
+                opened = triton.grouped_gated(x, ids, (gate, up), (one, one), fixed[1], zero)
+                total = triton.grouped_down(act, ids, weights, down, *fixed, leaves, zero)
+                for (row, j), expert in np.ndenumerate(np.asarray(ids)):
+                    if row >= used or not 0 <= expert < held:
+                        assert not any(y[..., row, j, :].any() for y in (*found, parts))
+                        continue
+                    for w, y in zip((gate, up), found, strict=True):
+                        assert (np.asarray(alone.linear(x[row, None], of(w, expert), one, one))[0] == y[row, j]).all()
+                    y = alone.linear_leaves(act[row, j, None], of(down, expert), one, one, leaves)
+                    assert (np.asarray(y)[:, 0] == parts[:, row, j]).all()
+                if format == "bf16":
+                    both = Weight({"values": jnp.concatenate([gate.arrays["values"], up.arrays["values"]], 2)}, "bf16",
+                                  (held, 2 * inner, d))  # fmt: skip
+                    same = triton.grouped_gated(x, ids, (both,), (one,), fixed[1], zero)
+                    np.testing.assert_array_equal(np.asarray(same), np.asarray(opened))
+            np.testing.assert_array_equal(np.asarray(opened), np.asarray(jax.jit(swiglu_bf16)(*found, zero)))
+            wanted = np.zeros(total.shape, np.float32)
+            for j in range(ids.shape[1]):
+                wanted = wanted + parts[:, :, j] * np.asarray(weights, np.float32)[:, j, None]
+            np.testing.assert_array_equal(np.asarray(total), wanted)
+
+
+def of(w: Weight, expert: int) -> Weight:
+    """One expert of every layer."""
+    return Weight({name: array[:, expert] for name, array in w.arrays.items()}, w.format, w.shape[1:])
+
+
+def groups() -> None:
+    """The tables of tiles against NumPy: every pair of a real row and an expert that is here once, in order."""
+    from dgpp.kernels.experts import triton
+
+    for rows, chosen, held, used, most in ((3, 2, 8, 3, 8), (9, 2, 20, 7, 3), (40, 3, 12, 37, 12), (50, 2, 7, 50, 2)):
+        ids = RNG.integers(-1, most + 1, (rows, chosen)).astype(np.int32)
+        place, members = (np.asarray(a) for a in triton._tiles(jnp.asarray(ids), jnp.int32(used), held, 16))
+        seen: dict[int, list[int]] = {}
+        for expert, pairs in zip(place, members, strict=True):
+            if expert >= 0:
+                count = int((pairs >= 0).sum())
+                assert count
+                assert (pairs[count:] == -1).all()
+                seen.setdefault(int(expert), []).extend(pairs[:count].tolist())
+        pairs = np.flatnonzero((ids >= 0) & (ids < held) & (np.arange(rows) < used)[:, None])
+        flat = ids.reshape(-1)
+        assert seen == {int(e): [int(p) for p in pairs if flat[p] == e] for e in np.unique(flat[pairs])}
+
+
+def route() -> None:
+    """The bits of the reference, with ties and a row that is not a number."""
+    from dgpp.kernels.route.reference import route as reference
+    from dgpp.kernels.route.triton import route as kernel
+
+    for held, chosen in ((256, 8), (12, 5), (6, 6), (1, 1)):
+        logits = (RNG.standard_normal((5, held)) * 9).astype(np.float32)
+        logits[1], logits[2], logits[3, -1] = np.round(logits[1] / 9), 0, np.nan
+        logits[4] *= 20
+        given = jnp.asarray(logits).astype(jnp.bfloat16)
+        for a, b in zip(
+            kernel(given, chosen, jnp.int32(0)),
+            jax.jit(reference, static_argnums=1)(given, chosen, jnp.int32(0)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+
+
 if __name__ == "__main__":
-    {"linear": linear, "attention": attention, "gated_delta": gated_delta}[sys.argv[1]](*sys.argv[2:])
+    {
+        "linear": linear,
+        "attention": attention,
+        "gated_delta": gated_delta,
+        "experts": experts,
+        "groups": groups,
+        "route": route,
+    }[sys.argv[1]](*sys.argv[2:])

@@ -33,6 +33,17 @@ def test_every_row_count_compiles_to_the_one_instruction_class(architecture: str
         assert row["shared_bytes"] <= LIMITS[architecture]
 
 
+@pytest.mark.parametrize("format", ["fp8_block128_bf16", "nvfp4"])
+def test_experts_compile_to_the_one_instruction_class(architecture: str, format: str) -> None:
+    from bench.compiled import expert_rows
+
+    for rows in (1, 16, 2048):  # a part to a program, gate and up and the activation in one, tiles of many pairs
+        for row in expert_rows(format, rows, architecture):
+            assert row["class"] == CLASSES[architecture][0]
+            assert row["spill_bytes"] == 0
+            assert row["shared_bytes"] <= LIMITS[architecture]
+
+
 def test_no_kernel_mixes_instruction_classes(architecture: str) -> None:
     from bench.compiled import compiled, launches
 

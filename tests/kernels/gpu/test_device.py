@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.kernels.gpu.bits import FORMATS
+from tests.kernels.gpu.bits_experts import FORMATS as EXPERT_FORMATS
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("module", [*(f"bits {format}" for format in FORMATS), "bits_state"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(f"bits {format}" for format in FORMATS),
+        *(f"bits_experts {name}" for name in (*EXPERT_FORMATS, "route")),
+        "bits_state",
+    ],
+)
 def test_a_rows_bits_do_not_depend_on_the_batch(module: str) -> None:
     name, *arguments = module.split()
     command = [sys.executable, "-m", f"tests.kernels.gpu.{name}", *arguments]

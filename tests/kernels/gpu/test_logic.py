@@ -19,10 +19,14 @@ pytestmark = [
 ]
 
 
-SLOW = [pytest.param(f"linear {architecture}", marks=pytest.mark.slow) for architecture in ("sm_90", "sm_121")]
+SLOW = [
+    pytest.param(f"{op} {architecture}", marks=pytest.mark.slow)
+    for op in ("linear", "experts")
+    for architecture in ("sm_90", "sm_121")
+]
 
 
-@pytest.mark.parametrize("op", ["attention", "gated_delta", *SLOW])
+@pytest.mark.parametrize("op", ["attention", "gated_delta", "groups", "route", *SLOW])
 def test_the_kernels_compute_what_they_should(op: str) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.kernels.gpu.logic", *op.split()]
