@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from dgpp.checkpoint.load import available_memory
 from dgpp.checkpoint.mapped import MappedTable
 from dgpp.checkpoint.spec import SpecTree
-from dgpp.engine.batch import Batch, Segment, build, family_for
+from dgpp.engine.batch import Batch, Segment, build, family_for, unpacked
 from dgpp.engine.ngrams import NgramReader
 from dgpp.engine.pages import PagePool
 from dgpp.engine.ranks import check_world, rank_weights
@@ -168,8 +168,9 @@ class Core:
         return replace(batch, rows=replace(batch.rows, ngrams=found))
 
     def _run(self, step: Any, batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+        integers, shapes = batch.packed()
         picks, logits, self._state, seen = step(
-            self._weights, self._constants, self._state, batch.rows, batch.sample_rows, batch.sample_used
+            self._weights, self._constants, self._state, integers, batch.rows.ngrams, shapes
         )
         return picks, logits, seen
 
@@ -188,8 +189,14 @@ class Core:
             picks = jnp.where(jnp.isnan(logits.max(axis=-1)), -1, picks)
             return picks, logits, state, taps.seen
 
+        def packed(inner: Any) -> Any:
+            def run(weights: Any, constants: Any, state: Any, integers: Any, ngrams: Any, shapes: Any) -> Any:
+                return inner(weights, constants, state, *unpacked(integers, ngrams, shapes))
+
+            return jax.jit(run, donate_argnums=2, static_argnums=5)
+
         if self._mesh is None:
-            return jax.jit(step, donate_argnums=2)
+            return packed(step)
 
         # The rows of an n-gram table are the only ones of a batch that differ between ranks.
         row_specs = Rows(**{part.name: REPLICATED for part in fields(Rows)})
@@ -219,7 +226,7 @@ class Core:
             # Every rank captures its own part; a notebook looks at rank 0's.
             return picks, logits, state, {site: x[0] for site, x in seen.items()}
 
-        return jax.jit(flat, donate_argnums=2)
+        return packed(flat)
 
     def _place(self, arrays: Any) -> tuple[Any, Any]:
         """(device arrays, partition specs) of a tree of (host array, is it ranked) pairs."""

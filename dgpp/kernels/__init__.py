@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dgpp.kernels.attention.arguments import Cache
+
 from dgpp.formats import Weight
 
 
@@ -34,11 +36,11 @@ class Kernels:
     grouped_gated: Callable[..., jax.Array]
     grouped_down: Callable[..., jax.Array]
     route: Callable[..., tuple[jax.Array, jax.Array]]
-    attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    attention: Callable[..., tuple[jax.Array, Cache, Cache]]
     gated_delta: Callable[..., Any]
     index_scores: Callable[..., jax.Array]
     select_blocks: Callable[..., jax.Array]
-    sparse_attention: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
+    sparse_attention: Callable[..., tuple[jax.Array, Cache, Cache]]
     gather_rows: Callable[..., jax.Array]
     normed: Callable[..., Any]
     gated_normed: Callable[..., Any]
@@ -122,10 +124,14 @@ def _float32() -> Kernels:
 
 def _triton() -> Kernels:
     from dgpp.kernels.attention.triton import attention
+    from dgpp.kernels.attention.triton_inputs import attention_inputs
     from dgpp.kernels.experts.triton import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
-    from dgpp.kernels.linear.triton import linear, linear_leaves
-    from dgpp.kernels.recurrence.triton import gated_delta
+    from dgpp.kernels.gated.triton import opened, swiglu_parts
+    from dgpp.kernels.linear.triton import linear, linear_leaves, products
+    from dgpp.kernels.norm.triton import gated_normed, normed
+    from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta
     from dgpp.kernels.route.triton import route
+    from dgpp.kernels.sparse_attention.triton import index_scores, select_blocks, sparse_attention
 
     return replace(
         _reference(),
@@ -139,6 +145,16 @@ def _triton() -> Kernels:
         route=route,
         attention=attention,
         gated_delta=gated_delta,
+        index_scores=index_scores,
+        select_blocks=select_blocks,
+        sparse_attention=sparse_attention,
+        normed=normed,
+        gated_normed=gated_normed,
+        swiglu_parts=swiglu_parts,
+        opened=opened,
+        delta_inputs=delta_inputs,
+        attention_inputs=attention_inputs,
+        joined=products,
     )
 
 

@@ -35,3 +35,11 @@ def tree_sum(x: tl.tensor, WIDTH: tl.constexpr) -> tl.tensor:
 def _halved(x: tl.tensor, WIDTH: tl.constexpr) -> tl.tensor:
     left, right = tl.split(tl.permute(tl.reshape(x, (2, WIDTH // 2)), (1, 0)))
     return left + right
+
+
+@triton.jit
+def tree_rows(x: tl.tensor, H: tl.constexpr, WIDTH: tl.constexpr, LEVELS: tl.constexpr) -> tl.tensor:
+    """The halving trees of x [H, WIDTH] over its last axis: [H]. WIDTH is 2^LEVELS."""
+    for i in tl.static_range(LEVELS):
+        x = tl.sum(tl.reshape(x, (H, 2, WIDTH >> (i + 1))), axis=1)  # of two
+    return tl.reshape(x, (H,))

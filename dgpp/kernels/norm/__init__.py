@@ -5,6 +5,6 @@
 
 `weight` is stacked over layers, `layer` picks one; `feeds` are the matrices that will read the rows (`Feed`), for
 kernels that prepare them; the values do not depend on it. Equations and rounding points: `reference`. Every kernel
-gives the same bits: sums over D are halving trees, roots and divisions are correctly rounded. XLA's are not on a GPU,
-so there the reference alone differs.
+gives the same bits, but that subnormal results count as zero on some devices: sums over D are halving trees, roots and
+divisions are correctly rounded. XLA's are not on a GPU, so there the reference alone differs.
 """

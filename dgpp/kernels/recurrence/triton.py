@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
+from dgpp.formats import Weight
 from dgpp.kernels.gpu.launch import Out, launch
-from dgpp.kernels.recurrence import DeltaState
+from dgpp.kernels.recurrence import DeltaState, inputs
 from dgpp.kernels.recurrence.arguments import check_gated_delta
-from dgpp.kernels.recurrence.triton_step import segments
-from dgpp.kernels.rings import write_ring
+from dgpp.kernels.recurrence.inputs import DeltaInputs
+from dgpp.kernels.recurrence.triton_mixed import mixed_rows
+from dgpp.kernels.recurrence.triton_step import keep_inputs, segments
+from dgpp.kernels.rows import Rows
+from dgpp.kernels.triton_rings import write_ring
 
 STRIP = 8  # columns of a head's state in one program: 4 for each of two groups of 16 lanes
 WARPS = 1
+HEADS = 8  # of one program that makes inputs
 
 
 def gated_delta(
@@ -42,6 +49,7 @@ def gated_delta(
     if dk & (dk - 1) or dv & (dv - 1) or dk < 16 or dv < STRIP:
         raise ValueError(f"gated_delta: dk = {dk} and dv = {dv} must be powers of two, at least 16 and {STRIP}")
     rings = (state.k, state.v, state.gates) if width else (k, v, g)
+    bounds = (commits.astype(jnp.int32), last)
     arguments = (
         q,
         k,
@@ -53,8 +61,7 @@ def gated_delta(
         layer,
         position,
         slot,
-        commits.astype(jnp.int32),
-        last,
+        *bounds,
         replay,
         used,
     )
@@ -74,14 +81,75 @@ def gated_delta(
     }
     grid = (dv // STRIP, values, slots)
     o, committed = launch(segments, (*arguments, key_index), outs, grid, constants, warps=WARPS, stages=1)
-    order = jnp.arange(rows, dtype=jnp.int32)
-    o = jnp.where((order < used)[:, None, None], o, 0)
     if not width:
         return o, DeltaState(committed, state.k, state.v, state.gates)
-    keep = (order < used) & ~commits & (last - order < width)
-    gates = jnp.concatenate([g.reshape(rows, values, -1), beta[..., None]], axis=-1)
-    written = (
-        write_ring(ring, x, layer, slot, position, keep, (committed,), zero)
-        for ring, x in ((state.k, k), (state.v, v), (state.gates, gates))
+    fresh = (k, v, g, beta, state.k, state.v, state.gates, layer, position, slot, *bounds, used, o)
+    outs = tuple(Out(ring.shape, ring.dtype, alias=4 + i) for i, ring in enumerate((state.k, state.v, state.gates)))
+    sizes = {name: constants[name] for name in ("L", "S", "W", "K", "V", "DK", "DV", "G")}
+    sizes |= {f"{name}PAD": 1 << (n - 1).bit_length() for name, n in (("K", keys * dk), ("V", values * dv))}
+    sizes |= {"GPAD": 1 << (values * (constants["G"] + 1) - 1).bit_length()}
+    kept = launch(keep_inputs, fresh, outs, (rows,), sizes, warps=8, stages=1)
+    return o, DeltaState(committed, *kept)
+
+
+def delta_inputs(
+    qkv: jax.Array,
+    a: jax.Array,
+    b: jax.Array,
+    w: Mapping[str, Weight],
+    layer: jax.Array,
+    ring: jax.Array,
+    state_layer: jax.Array,
+    rows: Rows,
+    *,
+    keys: int,
+    dk: int,
+) -> tuple[DeltaInputs, jax.Array]:
+    """The inputs and the ring; arguments, order and bits as in `inputs`. Heads of other sizes than powers of two, or of
+    different ones for keys and values, run as the reference does."""
+    parts, count, channels = qkv.shape
+    values = a.shape[-1]
+    if dk & (dk - 1) or dk < 2 or channels != (2 * keys + values) * dk:
+        return inputs.delta_inputs(qkv, a, b, w, layer, ring, state_layer, rows, keys=keys, dk=dk)
+    weight = w["conv1d"]
+    small = [w[name].arrays["values"] for name in ("conv1d", "A_log", "dt_bias")]
+    heads = min(HEADS, 1 << (2 * keys + values - 1).bit_length())
+    bf16, f32 = jnp.bfloat16, jnp.float32
+    outs = (
+        Out((count, keys, dk), f32),
+        Out((count, keys, dk), f32),
+        Out((count, values, dk), bf16),
+        Out((count, values), f32),
+        Out((count, values), f32),
+        Out((count, channels), bf16),
+        Out((count, channels), bf16),
     )
-    return o, DeltaState(committed, *written)
+    constants = {
+        "LAYERS": small[1].size // values,
+        "STATES": ring.shape[0],
+        "S": ring.shape[1],
+        "DEPTH": ring.shape[2],
+        "WIDTH": weight.shape[-1],
+        "PARTS": parts,
+        "GATE_PARTS": a.shape[0],
+        "R": count,
+        "K": keys,
+        "V": values,
+        "VPAD": 1 << (values - 1).bit_length(),
+        "DIM": dk,
+        "ROOT": dk**-0.5,
+        "HEADS": heads,
+        "LEVELS": dk.bit_length() - 1,
+    }
+    made = launch(
+        mixed_rows,
+        (qkv, a, b, *small, ring, weight.place(layer), state_layer, rows.position, rows.slot, rows.first),
+        outs,
+        (count, -(-(2 * keys + values) // heads) + 1),
+        constants,
+        warps=4,
+        stages=1,
+    )
+    found = DeltaInputs(*made)
+    at = (state_layer, rows.position, rows.slot, rows.last)
+    return found, write_ring(ring, found.qkv, *at, rows.used, found.q)

@@ -62,7 +62,7 @@ def segments(
     G: tl.constexpr,  # 1, or DK: decays of a row and head
     BV: tl.constexpr,
 ) -> None:
-    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one."""
+    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Slot 0 also zeroes what padding reads."""
     head = tl.program_id(1)
     mine = tl.program_id(2)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
@@ -78,6 +78,8 @@ def segments(
 
     i = tl.arange(0, DK)
     j = tl.program_id(0) * BV + tl.arange(0, BV)
+    for r in range(tl.where(mine == 0, tl.minimum(tl.load(used), R), R), R):
+        tl.store(o + (r * V + head) * DV + j, tl.zeros((BV,), tl.float32))
     key = tl.load(key_index + head)
     e = tl.arange(0, DK) if G > 1 else 0
     at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
@@ -110,3 +112,52 @@ def segments(
         tl.store(o + (r * V + head) * DV + j, tl.sum(s * q_now[None, :], axis=1))
         if r + 1 == border:
             tl.store(new + at, s)
+
+
+@triton.jit
+def keep_inputs(
+    k: tl.tensor,  # f32 [R, K, DK]
+    v: tl.tensor,  # [R, V, DV]
+    g: tl.tensor,  # f32 [R, V, G]
+    beta: tl.tensor,  # f32 [R, V]
+    ring_k: tl.tensor,  # as in `segments`; the outputs are the same memory
+    ring_v: tl.tensor,
+    ring_g: tl.tensor,
+    layer: tl.tensor,  # int32 scalar, likewise used
+    position: tl.tensor,  # int32 [R], likewise slot, commits, last
+    slot: tl.tensor,
+    commits: tl.tensor,
+    last: tl.tensor,
+    used: tl.tensor,
+    read: tl.tensor,  # what was computed from the rings' old rows
+    new_k: tl.tensor,
+    new_v: tl.tensor,
+    new_g: tl.tensor,
+    L: tl.constexpr,
+    S: tl.constexpr,
+    W: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
+    G: tl.constexpr,
+    KPAD: tl.constexpr,  # powers of two, at least K * DK, V * DV and V * (G + 1)
+    VPAD: tl.constexpr,
+    GPAD: tl.constexpr,
+) -> None:
+    """Grid (R,): the inputs of a row that does not commit go into the rings, of a segment its last W rows."""
+    row = tl.program_id(0)
+    mine = tl.load(slot + row)
+    keep = (row < tl.load(used)) & (tl.load(commits + row) == 0) & (tl.load(last + row) - row < W)
+    if keep & (mine >= 0) & (mine < S):
+        place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1).to(tl.int64)
+        at = (place * S + mine) * W + tl.maximum(tl.load(position + row), 0) % W
+        j = tl.arange(0, KPAD)
+        tl.store(new_k + at * (K * DK) + j, tl.load(k + row * (K * DK) + j, mask=j < K * DK), mask=j < K * DK)
+        j = tl.arange(0, VPAD)
+        tl.store(new_v + at * (V * DV) + j, tl.load(v + row * (V * DV) + j, mask=j < V * DV), mask=j < V * DV)
+        j = tl.arange(0, GPAD)
+        head, e = j // (G + 1), j % (G + 1)
+        decay = tl.load(g + (row * V + head) * G + e, mask=(head < V) & (e < G), other=0.0)
+        value = tl.where(e < G, decay, tl.load(beta + row * V + head, mask=(head < V) & (e == G), other=0.0))
+        tl.store(new_g + at * (V * (G + 1)) + j, value, mask=head < V)

@@ -1,0 +1,57 @@
+"""gated on a GPU: one launch for all rows, which also leaves the operand of the matrices that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgpp.kernels.gated.triton_gated import gated_rows
+from dgpp.kernels.gpu.launch import Out, launch
+from dgpp.kernels.linear.fed import Fed, Feed
+from dgpp.kernels.linear.parts import summed
+from dgpp.kernels.linear.triton_feed import plan
+from dgpp.kernels.rows import Rows
+
+WARPS = 8
+COLUMNS = 2048  # of a program where no matrix sets them
+
+
+def swiglu_parts(gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array | Fed:
+    """bf16 [R, F]; arguments, order and bits as in `dgpp.kernels.gated`."""
+    if gate.shape[0] != up.shape[0]:  # of different formats
+        gate, up = summed(gate)[None], summed(up)[None]
+    return _gated(gate, up, gate.shape[0], gate.shape[1:], True, rows, feeds)
+
+
+def opened(mix: jax.Array, gate: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array | Fed:
+    """bf16 [R, H * Dh]; arguments, order and bits as in `dgpp.kernels.gated`."""
+    count, heads, dim = mix.shape
+    return _gated(mix, gate, 1, (count, heads * dim), False, rows, feeds)
+
+
+def _gated(
+    first: jax.Array,
+    second: jax.Array,
+    parts: int,
+    shape: tuple[int, ...],
+    swiglu: bool,
+    rows: Rows,
+    feeds: Sequence[Feed],
+) -> jax.Array | Fed:
+    count, columns = shape
+    given = plan(feeds, count, tuple((i, min(i + COLUMNS, columns)) for i in range(0, columns, COLUMNS)))
+    out, *operand = launch(
+        gated_rows,
+        (first, second, jnp.asarray(np.array(given.ranges, np.int32)), rows.used),
+        (Out((count, columns), jnp.bfloat16), *given.outs),
+        (given.rows, len(given.ranges)),
+        {"SWIGLU": swiglu, "PARTS": parts, "R": count, "F": columns}
+        | given.constants
+        | {"BLOCK": 1 << (max(stop - start for start, stop in given.ranges) - 1).bit_length()},
+        warps=WARPS,
+        stages=1,
+    )
+    return given.fed(out, *operand)

@@ -1,0 +1,60 @@
+"""Gated activations as Triton kernels, with the operand of the matrices that read the rows. The bits of `reference`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from dgpp.kernels.gpu.gates import sigmoid, silu
+from dgpp.kernels.gpu.rounding import to_bf16
+from dgpp.kernels.linear.triton_prepare import store_operand
+
+
+@triton.jit
+def gated_rows(
+    first: tl.tensor,  # f32 [PARTS, R, F]: the gate of SwiGLU; or [R, F]: the mixed value
+    second: tl.tensor,  # f32 [PARTS, R, F]: the other factor; or bf16 [R, F]: the gate
+    bounds: tl.tensor,  # int32 [LEAVES, 2]
+    used: tl.tensor,  # int32 scalar
+    out: tl.tensor,  # bf16 [R, F]
+    operand: tl.tensor,  # as in `store_operand`, likewise factor
+    factor: tl.tensor,
+    SWIGLU: tl.constexpr,
+    PARTS: tl.constexpr,
+    R: tl.constexpr,
+    F: tl.constexpr,
+    FEED: tl.constexpr,
+    LEAVES: tl.constexpr,
+    RPAD: tl.constexpr,
+    PADDED: tl.constexpr,
+    PLANES: tl.constexpr,
+    UNIT: tl.constexpr,
+    RUN: tl.constexpr,
+    EXPONENT: tl.constexpr,
+    REST: tl.constexpr,
+    BLOCK: tl.constexpr,  # a power of two, at least the columns of a leaf
+) -> None:
+    """Grid (RPAD, LEAVES)."""
+    row = tl.program_id(0)
+    leaf = tl.program_id(1)
+    start = tl.load(bounds + 2 * leaf)
+    length = tl.load(bounds + 2 * leaf + 1) - start
+    live = row < tl.load(used)
+    j = tl.arange(0, BLOCK)
+    inside = (j < length) & (row < R)
+    at = row.to(tl.int64) * F + start + j
+    a = tl.load(first + at, mask=inside, other=0.0)
+    b = tl.load(second + at, mask=inside, other=0.0).to(tl.float32)
+    if SWIGLU:
+        for part in tl.static_range(1, PARTS):
+            a = a + tl.load(first + part * R * F + at, mask=inside, other=0.0)
+            b = b + tl.load(second + part * R * F + at, mask=inside, other=0.0)
+        y = to_bf16(silu(a) * b)
+    else:
+        y = to_bf16(to_bf16(a).to(tl.float32) * to_bf16(sigmoid(b)).to(tl.float32))
+    tl.store(out + at, y, mask=inside)
+    if FEED:
+        store_operand(
+            y.to(tl.float32), start + j, row, leaf, start, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+        )  # fmt: skip

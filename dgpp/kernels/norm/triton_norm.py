@@ -1,0 +1,124 @@
+"""RMSNorm as Triton kernels, with the operand of the matrices that read the rows. The bits of `reference`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from dgpp.kernels.gpu.gates import sigmoid, silu
+from dgpp.kernels.gpu.rounding import to_bf16
+from dgpp.kernels.gpu.tree import tree_rows
+from dgpp.kernels.linear.triton_prepare import store_operand
+
+
+@triton.jit
+def normed_rows(
+    x: tl.tensor,  # bf16 [R, D]
+    weight: tl.tensor,  # [LAYERS, D]
+    layer: tl.tensor,  # int32 scalar, likewise used
+    bounds: tl.tensor,  # int32 [LEAVES, 2]
+    used: tl.tensor,
+    out: tl.tensor,  # bf16 [R, D]
+    operand: tl.tensor,  # as in `store_operand`, likewise factor
+    factor: tl.tensor,
+    LAYERS: tl.constexpr,
+    R: tl.constexpr,
+    D: tl.constexpr,
+    EPS: tl.constexpr,
+    CENTRED: tl.constexpr,
+    FEED: tl.constexpr,
+    LEAVES: tl.constexpr,
+    RPAD: tl.constexpr,
+    PADDED: tl.constexpr,
+    PLANES: tl.constexpr,
+    UNIT: tl.constexpr,
+    RUN: tl.constexpr,
+    EXPONENT: tl.constexpr,
+    REST: tl.constexpr,
+    BLOCK: tl.constexpr,  # 2^LEVELS, at least D
+    LEVELS: tl.constexpr,
+    WIDTH: tl.constexpr,  # a power of two, at least the columns of a leaf
+) -> None:
+    """Grid (RPAD, LEAVES): each sums the whole row and writes its leaf."""
+    row = tl.program_id(0)
+    leaf = tl.program_id(1)
+    start = tl.load(bounds + 2 * leaf)
+    length = tl.load(bounds + 2 * leaf + 1) - start
+    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+    live = row < tl.load(used)
+    x += row.to(tl.int64) * D
+    k = tl.arange(0, BLOCK)
+    h = tl.load(x + k, mask=(k < D) & (row < R), other=0.0).to(tl.float32)
+    j = tl.arange(0, WIDTH)
+    inside = (j < length) & (row < R)
+    own = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
+    w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
+    mean = tree_rows(tl.reshape(h * h, (1, BLOCK)), 1, BLOCK, LEVELS) * (1.0 / D)
+    inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
+    y = to_bf16(own * tl.broadcast_to(inverse, (WIDTH,)) * (1.0 + w if CENTRED else w))
+    tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
+    if FEED:
+        store_operand(
+            y.to(tl.float32), start + j, row, leaf, start, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+        )  # fmt: skip
+
+
+@triton.jit
+def gated_heads(
+    o: tl.tensor,  # f32 [R, V, DV]
+    z: tl.tensor,  # f32 [PARTS, R, V * DV]
+    weight: tl.tensor,  # [LAYERS, DV]
+    layer: tl.tensor,  # int32 scalar, likewise used
+    bounds: tl.tensor,  # int32 [LEAVES, 2], multiples of DV
+    used: tl.tensor,
+    out: tl.tensor,  # bf16 [R, V * DV]
+    operand: tl.tensor,  # as in `store_operand`, likewise factor
+    factor: tl.tensor,
+    LAYERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    R: tl.constexpr,
+    V: tl.constexpr,
+    DV: tl.constexpr,  # 2^LEVELS
+    EPS: tl.constexpr,
+    SWISH: tl.constexpr,
+    FEED: tl.constexpr,
+    LEAVES: tl.constexpr,
+    RPAD: tl.constexpr,
+    PADDED: tl.constexpr,
+    PLANES: tl.constexpr,
+    UNIT: tl.constexpr,
+    RUN: tl.constexpr,
+    EXPONENT: tl.constexpr,
+    REST: tl.constexpr,
+    HEADS: tl.constexpr,  # a power of two, at least the heads of a leaf
+    LEVELS: tl.constexpr,
+) -> None:
+    """Grid (RPAD, LEAVES)."""
+    row = tl.program_id(0)
+    leaf = tl.program_id(1)
+    start = tl.load(bounds + 2 * leaf)
+    length = tl.load(bounds + 2 * leaf + 1) - start
+    live = row < tl.load(used)
+    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+    j = tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
+    inside = (j < length) & (row < R)
+    at = row.to(tl.int64) * (V * DV) + start + j
+    w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
+    gate = tl.load(z + at, mask=inside, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        gate = gate + tl.load(z + part * R * V * DV + at, mask=inside, other=0.0)
+    gate = to_bf16(gate).to(tl.float32)
+    h = to_bf16(tl.load(o + at, mask=inside, other=0.0)).to(tl.float32)
+    mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
+    inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
+    y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)
+    y = to_bf16(y * tl.broadcast_to(w, (HEADS, DV))).to(tl.float32)
+    y = to_bf16(y * (silu(gate) if SWISH else sigmoid(gate)))
+    tl.store(out + at, y, mask=inside)
+    if FEED:
+        flat = tl.reshape(y.to(tl.float32), (HEADS * DV,))
+        store_operand(
+            flat, start + tl.arange(0, HEADS * DV), row, leaf, start, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+        )  # fmt: skip

@@ -1,0 +1,220 @@
+"""What lies between the products, as Triton kernels: the bits of the reference on a CPU, and the operands of `prepare`.
+
+    python -m tests.kernels.gpu.between [normed gated_normed swiglu opened delta_inputs attention_inputs]
+
+In Triton's interpreter with TRITON_INTERPRET=1, else on a CUDA device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dgpp.formats import Weight, format_named
+from dgpp.kernels import select
+from dgpp.kernels.linear.fed import Fed, bare
+from dgpp.kernels.rows import Rows
+from tests.kernels.same import assert_same_bits
+
+RNG = np.random.default_rng(5)
+TRITON, REFERENCE = select("triton"), select("reference")
+SLOTS, DEPTH = 4, 5
+
+
+def numbers(*shape: int, scale: float = 1.0, dtype: Any = jnp.bfloat16) -> Any:
+    """Host values of several sizes."""
+    return np.asarray(jnp.asarray(scale * RNG.standard_normal(shape) * 4.0 ** RNG.integers(-3, 3, shape), dtype))
+
+
+def stack(*shape: int, layers: int = 2) -> Weight:
+    """Plain values of two layers."""
+    return Weight({"values": numbers(layers, *shape)}, "bf16", shape)
+
+
+def matrix(format: str, n: int, k: int) -> Weight:
+    """A matrix that reads rows."""
+    kind = format_named(format)
+    one = kind.load(kind.encode(RNG.standard_normal((n, k)).astype(np.float32)), (n, k))
+    return Weight({name: np.asarray(one[name]) for name in kind.arrays((n, k)) if name in one}, format, (n, k))
+
+
+def rows_of(count: int, padding: int) -> Rows:
+    """Segments of slots 2, 0 and 1 from various positions, then padding."""
+    lengths = [count - 5, 4, 1] if count > 6 else [1] * count  # at most one segment of a slot
+    starts, slots = [37, 2, 0, 9, 1, 3], [2, 0, 1, 3]
+    position, slot, first, last, row = [], [], [], [], 0
+    for i, length in enumerate(lengths):
+        position += range(starts[i], starts[i] + length)
+        slot += [slots[i]] * length
+        first += [row] * length
+        last += [row + length - 1] * length
+        row += length
+    order = [*range(count, count + padding)]
+    ints = [
+        np.array(x, np.int32) for x in (position + [-1] * padding, slot + [-1] * padding, first + order, last + order)
+    ]
+    rope = np.stack([ints[0], ints[0] + 3, ints[0] + 5], 1)
+    zero = np.int32(0)
+    empty = np.zeros(count + padding, np.int32)
+    return Rows(empty, ints[0], rope, ints[1], empty, *ints[2:], np.int32(count), empty, empty, zero)
+
+
+def check(op: str, call: Callable[..., Any], *arguments: Any, rows: Rows, feeds: Any = ()) -> None:
+    """Both kinds on the same values, as they come out for rows before `used`."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        wanted = jax.jit(lambda a, r: jax.tree.map(bare, call(REFERENCE)(*a, r, feeds), is_leaf=_is_fed))(
+            arguments, rows
+        )
+    found = {}
+
+    def run(a: Any, r: Rows) -> Any:
+        out = call(TRITON)(*a, r, feeds)
+        extra = out.operands if isinstance(out, Fed) else {}
+        found["forms"] = list(extra)
+        return jax.tree.map(bare, out, is_leaf=_is_fed), list(extra.values())
+
+    out, operands = jax.jit(run)(arguments, rows)
+    used = int(rows.used)
+    for i, (a, b) in enumerate(zip(jax.tree.leaves(out), jax.tree.leaves(wanted), strict=True)):
+        assert a.shape == b.shape, f"{op}: output {i} is {a.shape}, not {b.shape}"
+        part = slice(used) if len(a) == len(rows.token) else slice(None)
+        assert_same_bits(normal(a)[part], normal(b)[part])
+    if feeds:
+        from dgpp.kernels.linear.triton_form import prepared
+
+        assert operands, f"{op}: no operand beside the rows"
+        for form, pair in zip(found["forms"], operands, strict=True):
+            again = jax.jit(lambda x, used, form=form: prepared(x, form, used))(out, jnp.int32(used))
+            for a, b in zip(pair, again, strict=True):
+                assert_same_bits(np.asarray(a), np.asarray(b))
+    print("ok", op, flush=True)
+
+
+def normal(x: Any) -> np.ndarray:
+    """Host values with +-0 for subnormal ones, which XLA flushes on a CPU and a GPU keeps."""
+    found = np.asarray(x)
+    wide = np.abs(found.astype(np.float32))
+    return np.where(wide < np.finfo(np.float32).tiny, np.copysign(found.dtype.type(0), found), found)
+
+
+def _is_fed(x: Any) -> bool:
+    return isinstance(x, Fed)
+
+
+def normed() -> None:
+    rows = rows_of(9, 2)
+    for format, k in (("fp8_block128_bf16", 320), ("nvfp4", 576), ("mxfp4", 256)):
+        for centred in (False, True):
+            feeds = ((matrix(format, 16, k), None),)
+            check(
+                f"normed {format} {k} {centred}",
+                lambda kind, centred=centred: (
+                    lambda x, w, rows, feeds: kind.normed(x, w, jnp.int32(1), 1e-6, rows, centred=centred, feeds=feeds)
+                ),
+                numbers(11, k),
+                stack(k),
+                rows=rows,
+                feeds=feeds,
+            )
+    check(
+        "normed without readers",
+        lambda kind: lambda x, w, rows, feeds: kind.normed(x, w, jnp.int32(0), 1e-5, rows, centred=False),
+        numbers(11, 96),
+        stack(96),
+        rows=rows,
+    )
+
+
+def gated_normed() -> None:
+    heads, dv, rows = 6, 32, rows_of(7, 1)
+    ranges = ((0, 64), (64, 128), (128, 192))
+    for act in ("swish", "sigmoid"):
+        check(
+            f"gated_normed {act}",
+            lambda kind, act=act: (
+                lambda o, z, w, rows, feeds: kind.gated_normed(o, z, w, jnp.int32(1), 1e-6, act, rows, feeds)
+            ),
+            numbers(8, heads, dv, dtype=jnp.float32),
+            numbers(2, 8, heads * dv, scale=30, dtype=jnp.float32),
+            stack(dv),
+            rows=rows,
+            feeds=((matrix("fp8_block32_e8m0", 32, heads * dv), ranges),),
+        )
+
+
+def swiglu() -> None:
+    rows, feeds = rows_of(7, 1), ((matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448))),)
+    check(
+        "swiglu",
+        lambda kind: lambda gate, up, rows, feeds: kind.swiglu_parts(gate, up, rows, feeds),
+        numbers(2, 8, 448, scale=20, dtype=jnp.float32),
+        numbers(2, 8, 448, dtype=jnp.float32),
+        rows=rows,
+        feeds=feeds,
+    )
+
+
+def opened() -> None:
+    check(
+        "opened",
+        lambda kind: lambda mix, gate, rows, feeds: kind.opened(mix, gate, rows, feeds),
+        numbers(8, 4, 32, dtype=jnp.float32),
+        numbers(8, 4, 32, scale=30),
+        rows=rows_of(7, 1),
+        feeds=((matrix("fp8_channel", 32, 128), ((0, 64), (64, 128))),),
+    )
+
+
+def delta_inputs() -> None:
+    keys, values, dim, width = 2, 6, 16, 4
+    channels = (2 * keys + values) * dim
+    for count in (3, 12):
+        rows = rows_of(count, 3)
+        w = {"conv1d": stack(channels, 1, width), "A_log": stack(values), "dt_bias": stack(values)}
+        ring = numbers(3, SLOTS, DEPTH, channels)
+        check(
+            f"delta_inputs {count}",
+            lambda kind: (
+                lambda qkv, a, b, w, ring, rows, feeds: kind.delta_inputs(
+                    qkv, a, b, w, jnp.int32(1), ring, jnp.int32(2), rows, keys=keys, dk=dim
+                )
+            ),
+            numbers(2, count + 3, channels, dtype=jnp.float32),
+            numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
+            numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
+            w,
+            ring,
+            rows=rows,
+        )
+
+
+def attention_inputs() -> None:
+    heads, kv_heads, dim, half = 6, 2, 32, 4
+    angle = RNG.uniform(0, 7, (9, half)).astype(np.float32)
+    check(
+        "attention_inputs",
+        lambda kind: (
+            lambda q, k, v, w, cos, sin, rows, feeds: kind.attention_inputs(
+                q, k, v, w, jnp.int32(1), (cos, sin), 1e-6, rows, dim=dim
+            )
+        ),
+        numbers(2, 9, 2 * heads * dim, dtype=jnp.float32),
+        numbers(2, 9, kv_heads * dim, dtype=jnp.float32),
+        numbers(2, 9, kv_heads * dim, dtype=jnp.float32),
+        {"q_norm": stack(dim), "k_norm": stack(dim)},
+        np.cos(angle),
+        np.sin(angle),
+        rows=rows_of(8, 1),
+    )
+
+
+OPS = {f.__name__: f for f in (normed, gated_normed, swiglu, opened, delta_inputs, attention_inputs)}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or OPS:
+        OPS[name]()
