@@ -77,10 +77,16 @@ def spread(
     PER: tl.constexpr,
 ) -> tl.tensor:
     """Scales [BN, WIDTH / PER], each repeated over its PER (2 RUN or more) columns, as `permuted` has them."""
-    EACH: tl.constexpr = UNIT // 4 // PER
-    scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4, EACH, 1, 1, 1))
-    scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4, EACH, PER // (2 * RUN), 2, RUN))
-    scale = tl.permute(scale, (0, 1, 3, 4, 5, 2, 6))
+    if PER > UNIT // 4:
+        QUADS: tl.constexpr = 4 * PER // UNIT  # stretches under one scale
+        scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4 // QUADS, 1, 1, 1, 1))
+        scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4 // QUADS, QUADS, UNIT // (8 * RUN), 2, RUN))
+        scale = tl.permute(scale, (0, 1, 4, 5, 2, 3, 6))
+    else:
+        EACH: tl.constexpr = UNIT // 4 // PER
+        scale = tl.reshape(scale, (BN, WIDTH // UNIT, 4, EACH, 1, 1, 1))
+        scale = tl.broadcast_to(scale, (BN, WIDTH // UNIT, 4, EACH, PER // (2 * RUN), 2, RUN))
+        scale = tl.permute(scale, (0, 1, 3, 4, 5, 2, 6))
     return tl.reshape(scale, (BN, WIDTH))
 
 

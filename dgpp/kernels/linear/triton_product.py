@@ -1,11 +1,16 @@
 """Rows times a packed weight on the matrix units, as one Triton kernel for all formats.
 
 Order, for one output: bfloat16 weights go through one float32 accumulator, in ascending order of K. With every other
-code the sum of each GROUP weights (128, or those under one scale if fewer) starts from +0, low nibbles before high ones
-and otherwise in the order of `triton_decode.permuted`, and joins the total in ascending order, by one fused
+code the sum of each GROUP weights (128, or fewer where scales or ranges cut them) starts from +0, low nibbles before
+high ones and otherwise in the order of `triton_decode.permuted`, and joins the total in ascending order, by one fused
 multiply-add with the group's scale (1 where it has none). The number of rows and the tile sizes move no addition, as
-long as the instruction class is the same: `wgmma` on sm_90 (the weight is its left operand, 64 rows of it at a time),
-`mma.sync` elsewhere.
+long as the instruction class is that of `triton_tiles`.
+
+Several E8M0 scales in a group: each is multiplied into the operand relative to the largest, S, and S into the group's
+sum. LIFT enlarges the operand by a power of two, taken back at the end, so that f16 holds small scales too: every code
+is exact at a scale down to 2^-32 S (E2M1) or 2^-22 S (E4M3). Below, a weight is off by at most 2^-34 S (E2M1), or
+2^-32 S (E4M3; under 2^-31 S it counts as zero, at most 2^-23 S). A float32 sum drops as much of its largest term: it is
+lost only where the group's largest scale has no weights that need it. A NaN scale is the largest and makes the sum NaN.
 
 A group's sum is used at once, so the matrix unit is idle before the next group's codes are decoded: with operands in
 registers it must be, or the assembler puts a wait behind every single instruction.
@@ -16,7 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dgpp.kernels.linear.triton_decode import BF16, E4M3, decode, decode_pairs, e4m3, permuted, spread
+from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
 NO_SCALE = tl.constexpr(0)  # none along K
 NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
@@ -41,38 +46,64 @@ def dot(w: tl.tensor, x: tl.tensor, acc: tl.tensor, ASM: tl.constexpr) -> tl.ten
 
 
 @triton.jit
+def power_of(byte: tl.tensor) -> tl.tensor:
+    """float32: 2^(b - 127) of E8M0 bytes (int32), NaN of 255."""
+    bits = tl.where(byte == 0, 0x00400000, byte << 23)
+    return tl.where(byte == 255, 0x7FC00000, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def scale_of(
     scale: tl.tensor,  # pointers [BN] to the first scales of the rows
     at: tl.tensor,  # a place along K
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
     SCALE_WIDTH: tl.constexpr,
+    LIFT: tl.constexpr,
     BN: tl.constexpr,
 ) -> tl.tensor:
-    """float32 [BN]: what the sums of the group at `at` are multiplied by; 0 past the end, 1 without scales."""
+    """float32 [BN]: what the sums of the group at `at` are multiplied by; 0 past the end, 1 where `piece` finds it."""
     if SCALE == NUMBERS:
         number = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.float32)
-    elif SCALE == E8M0:
-        byte = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.int32)
-        bits = tl.where(byte == 0, 0x00400000, byte << 23)
-        number = tl.where(byte == 255, 0x7FC00000, bits).to(tl.float32, bitcast=True)
+    elif SCALE == E8M0 and LIFT == 0:
+        number = power_of(tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.int32))
     else:
         number = tl.full((BN,), 1.0, tl.float32)
     return number
 
 
 @triton.jit
+def largest_of(
+    scale: tl.tensor, at: tl.tensor, end: tl.tensor, PER: tl.constexpr, SCALE_WIDTH: tl.constexpr, WORDS: tl.constexpr
+) -> tl.tensor:
+    """int32 [BN]: the largest of the PER bytes of scales of the group at `at`."""
+    if WORDS:
+        word = tl.load(scale.to(tl.pointer_type(tl.int32)) + at // (SCALE_WIDTH * PER))
+        most = word & 255
+        for i in tl.static_range(1, PER):
+            most = tl.maximum(most, (word >> (8 * i)) & 255)
+    else:
+        most = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.int32)
+        for i in tl.static_range(1, PER):
+            g = at // SCALE_WIDTH + i
+            most = tl.maximum(most, tl.load(scale + g, mask=g < end, other=0).to(tl.int32))
+    return most
+
+
+@triton.jit
 def piece(
     acc: tl.tensor,
-    codes: tl.tensor,  # [BN, EACH]
-    x: tl.tensor,  # pointers [EACH, BR] to their activations
-    plane: tl.tensor,  # how far the activations of high nibbles are from there
-    number: tl.tensor,  # float32 [BN]: the group's scales
+    w: tl.tensor,  # pointers [BN, EACH] to the codes
+    x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
+    number: tl.tensor,  # float32 [BN]: the group's scale
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
+    left: tl.tensor,  # columns of codes up to the range's end
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
     SCALE_WIDTH: tl.constexpr,
+    LIFT: tl.constexpr,
+    WORDS: tl.constexpr,
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
@@ -83,24 +114,48 @@ def piece(
     RUN: tl.constexpr,
     ASM: tl.constexpr,
 ) -> tl.tensor:
-    """acc + one group's finished sum times its scale (a fused multiply-add also where there is none: Triton would make
-    one product of a product and an addition)."""
-    total = tl.zeros((BN, BR), tl.float32)
+    """acc + the finished sum of one piece times its scale, by a fused multiply-add."""
+    k = tl.arange(0, EACH)
+    if TAIL:
+        codes = tl.load(w, mask=k[None, :] < left, other=0)
+    else:
+        codes = tl.load(w)
+    if CODE == BF16:
+        if TAIL:
+            rows = tl.load(x, mask=k[:, None] < left, other=0.0)
+        else:
+            rows = tl.load(x)
+        return dot(codes, rows, acc, ASM)
+    rows = tl.load(x)
+    if UNIT:
+        codes = permuted(codes, BN, EACH, UNIT, RUN)
+    PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
+    if SCALE == IN_OPERAND or LIFT:
+        g = at // SCALE_WIDTH + tl.arange(0, PER)
+        if TAIL:
+            s = tl.load(scale[:, None] + g[None, :], mask=g[None, :] < end, other=0)
+        else:
+            s = tl.load(scale[:, None] + g[None, :])
+        if LIFT:
+            most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
+            number = power_of(most)
+            power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
+            s = power.to(tl.float32, bitcast=True).to(tl.float16)
+        else:
+            s = e4m3(s)
+        s = spread(s, BN, EACH, UNIT, RUN, SCALE_WIDTH // PLANES)
     if PLANES == 1:
-        total = dot(decode(codes, CODE, ASM), tl.load(x), total, ASM)
+        operand = decode(codes, CODE, ASM)
+        if LIFT:
+            operand *= s
     else:
         low, high = decode_pairs(codes, CODE, ASM)
-        if SCALE == IN_OPERAND:
-            g = at // SCALE_WIDTH + tl.arange(0, EACH * PLANES // SCALE_WIDTH)
-            if TAIL:
-                s = e4m3(tl.load(scale[:, None] + g[None, :], mask=g[None, :] < end, other=0))
-            else:
-                s = e4m3(tl.load(scale[:, None] + g[None, :]))
-            s = spread(s, BN, EACH, UNIT, RUN, SCALE_WIDTH // PLANES)
+        if SCALE == IN_OPERAND or LIFT:
             low *= s
             high *= s
-        total = dot(low, tl.load(x), total, ASM)
-        total = dot(high, tl.load(x + plane), total, ASM)
+        operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
+        operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
+    total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
     return tl.fma(total, tl.broadcast_to(number[:, None], (BN, BR)), acc)
 
 
@@ -141,7 +196,7 @@ def tile(
     LAST: tl.constexpr,
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
-    COUNT: tl.constexpr,  # groups in a step: 1, 2 or 4
+    COUNT: tl.constexpr,  # groups in a step: 1 or 2
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -151,9 +206,10 @@ def tile(
     WIDTH: tl.constexpr = BK // PLANES  # payload elements of a step
     EACH: tl.constexpr = WIDTH // COUNT
     GROUP: tl.constexpr = BK // COUNT
-    k = tl.arange(0, WIDTH)
-    e = tl.arange(0, EACH)
-    plane = RPAD * PADDED
+    WORDS: tl.constexpr = GROUP == 4 * SCALE_WIDTH and COLUMNS % 4 == 0 and not TAIL and ALIGN % GROUP == 0
+    LIFT: tl.constexpr = (15 if CODE == E2M1 else 7) if SCALE == E8M0 and GROUP > SCALE_WIDTH else 0
+    k = tl.arange(0, EACH)
+    e = tl.arange(0, EACH * PLANES)
     if CODE >= E4M3:
         w = w.to(tl.pointer_type(tl.uint8))
     s_at = scale + place * (tl.cdiv(N, SCALE_ROWS) * COLUMNS) + ((first + n) // SCALE_ROWS) * COLUMNS
@@ -170,76 +226,36 @@ def tile(
     if CODE == BF16:
         x_at = x + tl.minimum(r, R - 1)[None, :].to(tl.int64) * K + start + e[:, None]
     else:
-        x_at = x + (leaf.to(tl.int64) * PLANES * RPAD + r[None, :]) * PADDED + e[:, None]
+        column = e // EACH * (RPAD * PADDED) + e % EACH
+        x_at = x + (leaf.to(tl.int64) * PLANES * RPAD + r[None, :]) * PADDED + column[:, None]
 
     acc = tl.zeros((BN, BR), tl.float32)
-    f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, BN)
-    f1, f2, f3 = f0, f0, f0
+    f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, LIFT, BN)
+    f1 = f0
     if COUNT > 1:
-        f1 = scale_of(s_at, start + GROUP, end, SCALE, SCALE_WIDTH, BN)
-    if COUNT > 2:
-        f2 = scale_of(s_at, start + 2 * GROUP, end, SCALE, SCALE_WIDTH, BN)
-        f3 = scale_of(s_at, start + 3 * GROUP, end, SCALE, SCALE_WIDTH, BN)
+        f1 = scale_of(s_at, start + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
     for i in range(steps):
-        if TAIL:
-            codes = tl.load(w_at + i * WIDTH, mask=k[None, :] < length // PLANES - i * WIDTH, other=0)
-        else:
-            codes = tl.load(w_at + i * WIDTH)
-        if UNIT:
-            codes = permuted(codes, BN, WIDTH, UNIT, RUN)
-        x_i = x_at + i * WIDTH
         at = start + i * BK
+        left = length // PLANES - i * WIDTH
         # The scales of the next step are under way during this one.
-        g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, BN)
-        g1, g2, g3 = g0, g0, g0
+        g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, LIFT, BN)
+        g1 = g0
         if COUNT > 1:
-            g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, BN)
-        if COUNT > 2:
-            g2 = scale_of(s_at, at + BK + 2 * GROUP, end, SCALE, SCALE_WIDTH, BN)
-            g3 = scale_of(s_at, at + BK + 3 * GROUP, end, SCALE, SCALE_WIDTH, BN)
-        if CODE == BF16:
-            if TAIL:
-                acc = dot(codes, tl.load(x_i, mask=e[:, None] < length - i * BK, other=0.0), acc, ASM)
-            else:
-                acc = dot(codes, tl.load(x_i), acc, ASM)
-        elif COUNT == 1:
+            g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
+        acc = piece(
+            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, s_at, at, left, end,
+            SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
+        )  # fmt: skip
+        if COUNT > 1:
             acc = piece(
-                acc, codes, x_i, plane, f0, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
+                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, s_at, at + GROUP, left - EACH, end,
+                SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
-        elif COUNT == 2:
-            w0, w1 = halves(codes, BN, WIDTH)
-            acc = piece(
-                acc, w0, x_i, plane, f0, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-            acc = piece(
-                acc, w1, x_i + EACH, plane, f1, s_at, at + GROUP, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-        else:
-            w01, w23 = halves(codes, BN, WIDTH)
-            w0, w1 = halves(w01, BN, WIDTH // 2)
-            w2, w3 = halves(w23, BN, WIDTH // 2)
-            acc = piece(
-                acc, w0, x_i, plane, f0, s_at, at, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-            acc = piece(
-                acc, w1, x_i + EACH, plane, f1, s_at, at + GROUP, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-            acc = piece(
-                acc, w2, x_i + 2 * EACH, plane, f2, s_at, at + 2 * GROUP, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-            acc = piece(
-                acc, w3, x_i + 3 * EACH, plane, f3, s_at, at + 3 * GROUP, end,
-                SCALE, SCALE_WIDTH, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-            )  # fmt: skip
-        f0, f1, f2, f3 = g0, g1, g2, g3
+        f0, f1 = g0, g1
 
     y = acc
+    if LIFT:
+        y *= 1.0 / (1 << LIFT)
     if CODE != BF16:
         y *= tl.load(factor + leaf * RPAD + r)[None, :]
     if LAST == TIMES_ROW:

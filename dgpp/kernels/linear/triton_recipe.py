@@ -64,9 +64,11 @@ def recipe(format: Format, ranges: Ranges, k: int) -> Recipe | None:
     if found is None:
         return None
     if found.kind in ("numbers", "e8m0"):
-        size = partial(found.scale_width, ranges, k)
-        # A group cut too small for the matrix instruction, or not in halves.
+        size = partial(max(found.scale_width, GROUP) if found.kind == "e8m0" else found.scale_width, ranges, k)
+        # A group cut too small for the matrix instruction, or not in halves; or small E8M0 scales cut.
         if size < LEAST_GROUP * found.planes or size & (size - 1):
+            return None
+        if found.kind == "e8m0" and size < found.scale_width < GROUP:
             return None
         return replace(found, group=min(size, GROUP))
     unit = found.scale_width if found.kind else found.planes

@@ -1,21 +1,29 @@
-"""Tile sizes of the product kernel, as data per architecture. They change speed, never bits.
+"""Tile sizes and instruction classes of the product kernel, as data per architecture: triton_tiles.json.
 
-A tile is BN outputs x BR rows, walked along K in steps of `bytes` of a weight's row (except that a group of weights
-under one scale is never cut, and at most four are taken at once). On sm_90 BN is a multiple of 64 and there are 4 warps
-for every 64: the matrix instruction is then `wgmma` for every number of rows. Those of sm_90 were chosen by
-`python -m bench.kernels --tune` at the shapes of Qwen3.8-27B; those of sm_121 keep to its 99 KiB of shared memory.
+The file holds, for each architecture and kind of weight (`kind_of`), the class of the matrix instruction, and a tile
+for each class of row counts: [columns, rows, bytes, warps, stages]. Tiles change speed, never bits, while they keep to
+the class: on sm_90 a multiple of 4 warps with 64 columns or more makes Triton choose `wgmma`; all else is `mma.sync`.
+`python -m bench.tune --write` chooses them on a device; those of sm_121 keep to its 99 KiB of shared memory.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from dgpp.kernels.linear.triton_recipe import GROUP, Recipe
+
+PATH = Path(__file__).with_suffix(".json")
+ROWS = (16, 32, 64, 128)
+"""The classes of row counts: a batch takes the smallest that holds it, or the last."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """`columns` BN, `rows` BR, `bytes` of K in a step, and how Triton compiles the kernel."""
+    """`columns` BN outputs x `rows` BR, walked along K in steps of `bytes` of a weight's row (except that a group under
+    one scale is never cut, and at most two are taken at once), and how Triton compiles the kernel."""
 
     columns: int
     rows: int
@@ -24,87 +32,62 @@ class Tile:
     stages: int
 
 
-ROWS = (16, 32, 64, 128)
-"""The classes of row counts: a batch takes the smallest that holds it, or the last."""
+@dataclass(frozen=True)
+class Tuned:
+    """The matrix instruction of a kind of weight, and its tiles by the classes of row counts."""
 
-_HALVES_90 = {
-    16: Tile(64, 16, 256, 4, 3),
-    32: Tile(64, 32, 128, 4, 4),
-    64: Tile(64, 64, 128, 4, 4),
-}
-_HALVES_121 = {
-    16: Tile(64, 16, 256, 4, 3),
-    32: Tile(64, 32, 128, 4, 3),
-    64: Tile(64, 64, 128, 4, 3),
-}
+    instruction: str  # "wgmma" or "mma.sync"
+    tiles: Mapping[int, Tile]
 
-TILES: dict[str, dict[str, dict[int, Tile]]] = {
-    "sm_90": {
-        "bf16": _HALVES_90 | {128: Tile(128, 256, 128, 8, 3)},
-        "f16": _HALVES_90 | {128: Tile(128, 128, 256, 8, 2)},
-        "e4m3": {
-            16: Tile(64, 16, 128, 4, 4),
-            32: Tile(64, 32, 128, 4, 4),
-            64: Tile(64, 64, 128, 4, 3),
-            128: Tile(128, 128, 128, 8, 3),
-        },
-        "e4m3 in small groups": {
-            16: Tile(64, 16, 128, 4, 3),
-            32: Tile(64, 32, 128, 4, 3),
-            64: Tile(64, 64, 128, 4, 3),
-            128: Tile(64, 128, 64, 4, 3),
-        },
-        "e2m1": {
-            16: Tile(64, 16, 128, 4, 3),
-            32: Tile(64, 32, 128, 4, 3),
-            64: Tile(64, 64, 64, 4, 3),
-            128: Tile(64, 128, 64, 4, 3),
-        },
-        "e2m1 in small groups": {
-            16: Tile(64, 16, 64, 4, 3),
-            32: Tile(64, 32, 64, 4, 3),
-            64: Tile(64, 64, 64, 4, 3),
-            128: Tile(64, 128, 32, 4, 3),
-        },
-    },
-    "sm_121": {
-        "bf16": _HALVES_121 | {128: Tile(128, 128, 64, 8, 3)},
-        "f16": _HALVES_121 | {128: Tile(64, 64, 256, 4, 2)},
-        "e4m3": {
-            16: Tile(64, 16, 128, 4, 4),
-            32: Tile(64, 32, 128, 4, 3),
-            64: Tile(64, 64, 128, 4, 3),
-            128: Tile(64, 128, 128, 8, 2),
-        },
-        "e4m3 in small groups": {
-            16: Tile(64, 16, 128, 4, 4),
-            32: Tile(64, 32, 128, 4, 3),
-            64: Tile(64, 64, 64, 4, 3),
-            128: Tile(64, 64, 64, 4, 3),
-        },
-        "e2m1": {
-            16: Tile(64, 16, 64, 4, 4),
-            32: Tile(64, 32, 64, 4, 3),
-            64: Tile(64, 64, 64, 4, 3),
-            128: Tile(64, 128, 64, 8, 2),
-        },
-        "e2m1 in small groups": {
-            16: Tile(64, 16, 64, 4, 4),
-            32: Tile(64, 32, 64, 4, 3),
-            64: Tile(64, 64, 32, 4, 3),
-            128: Tile(64, 64, 32, 4, 3),
-        },
-    },
-}
-LIKE = {"int8": "e4m3", "int4": "e2m1"}
+
+def read(path: Path = PATH) -> dict[str, dict[str, Tuned]]:
+    """The file's contents by architecture and kind."""
+    return {
+        architecture: {
+            kind: Tuned(entry["class"], {int(rows): Tile(*tile) for rows, tile in entry["tiles"].items()})
+            for kind, entry in kinds.items()
+        }
+        for architecture, kinds in json.loads(path.read_text()).items()
+    }
+
+
+def write(found: Mapping[str, Mapping[str, Tuned]], path: Path = PATH) -> None:
+    """Writes the file, a line a kind."""
+    blocks = []
+    for architecture, kinds in found.items():
+        lines = []
+        for kind, tuned in kinds.items():
+            tiles = {
+                str(rows): [tile.columns, tile.rows, tile.bytes, tile.warps, tile.stages]
+                for rows, tile in tuned.tiles.items()
+            }
+            lines.append(f"    {json.dumps(kind)}: {json.dumps({'class': tuned.instruction, 'tiles': tiles})}")
+        blocks.append(f"  {json.dumps(architecture)}: {{\n" + ",\n".join(lines) + "\n  }")
+    path.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+TILES = read()
+LIKE = {"int8": "e4m3", "int4": "e2m1", "nf4": "e2m1"}
 """Codes that take the tiles of another."""
+
+
+def kind_of(found: Recipe) -> str:
+    """What decides the tile beside the architecture and the rows: the code, and how its scales are applied."""
+    code = LIKE.get(found.code, found.code)
+    if found.code in ("bf16", "f16"):
+        return code
+    if found.group < GROUP:
+        return f"{code} in small groups"
+    return f"{code} under powers of two" if found.kind == "e8m0" and found.scale_width < GROUP else code
+
+
+def tuned_for(architecture: str, found: Recipe) -> Tuned:
+    """The entry of a kind. Raises ValueError for an architecture without tiles."""
+    if architecture not in TILES:
+        raise ValueError(f'kernels "triton" have no tiles for {architecture}; they have for {", ".join(TILES)}')
+    return TILES[architecture][kind_of(found)]
 
 
 def tile_for(architecture: str, found: Recipe, rows: int) -> Tile:
     """The tile for `rows` rows. Raises ValueError for an architecture without tiles."""
-    if architecture not in TILES:
-        raise ValueError(f'kernels "triton" have no tiles for {architecture}; they have for {", ".join(TILES)}')
-    code = LIKE.get(found.code, found.code)
-    if code in ("e4m3", "e2m1") and found.group < GROUP:
-        code += " in small groups"
-    return TILES[architecture][code][next((size for size in ROWS if size >= rows), ROWS[-1])]
+    return tuned_for(architecture, found).tiles[next((size for size in ROWS if size >= rows), ROWS[-1])]
