@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 REPEATS = 9
 WARM_SECONDS = 0.25
 READ_BYTES = 2 << 30
+BUSY_CALLS = 1000  # sums of READ_BYTES, about half a second
 
 
 @dataclass(frozen=True)
@@ -96,3 +98,15 @@ def read_bandwidth() -> dict[str, Any]:
         seconds.append((time.perf_counter() - started) / len(data))
     best = statistics.median(seconds[2:])
     return {"name": "memory, read", "seconds": best, "bytes": READ_BYTES, "gbps": READ_BYTES / best / 1e9}
+
+
+def busy_clock() -> float:
+    """The SM clock of an NVIDIA device in Hz, as its driver gives it while sums like those of `read_bandwidth` run."""
+    data = jax.random.normal(jax.random.key(0), (READ_BYTES // 4,), jnp.float32)
+    total = jax.jit(jnp.sum)
+    jax.block_until_ready(total(data))
+    under_way = [total(data) for _ in range(BUSY_CALLS)]
+    command = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    jax.block_until_ready(under_way)
+    return float(answer.splitlines()[0]) * 1e6

@@ -1,200 +1,39 @@
 """The GPU kernels at real shapes: bytes moved against the memory's read bandwidth, measured in the same run.
 
-    python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--seconds 300] [--record]
-    python -m bench.kernels --tune nvfp4 [--rows 16]
+    python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--state] [--partners] [--seconds 300]
+        [--record]
 
 Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `seconds`
 are the device's own, from JAX's profiler: the median of a kernel's launches in a pass. `prepare_seconds` is the kernel
 that brings the activations of a row into the operand's form, once for all weights that take them. `bytes` are those a
-call must move at least: its weight once, the inputs and the outputs. `class` is the instruction that multiplies, fixed
-per architecture. `--tune` prints candidates of `dgpp.kernels.linear.triton_tiles`; no choice is made at run time.
+call must move at least: its weight once, the inputs and the outputs. `sm_bytes_per_cycle` are those of one
+multiprocessor at the clock that the driver gave in the run. `class` is the instruction that multiplies, pinned as data.
+`--partners` are kernels of PyTorch for the same sizes, in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
-import dataclasses
 import functools
 import importlib.metadata
-import itertools
-import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
 
-from bench.random_weights import random_weight
-from dgpp.formats import Weight
-from dgpp.kernels import Kernels, select
+from bench import linear
+from bench.device import busy_clock, device_seconds, read_bandwidth
+from bench.shapes import FORMATS
+from dgpp.kernels import select
 from dgpp.kernels.gpu.launch import architecture
-from dgpp.kernels.linear import triton as triton_linear
-from dgpp.kernels.linear import triton_tiles
-from dgpp.kernels.linear.triton_tiles import Tile
 from dgpp.kernels.recurrence import DeltaState
-from dgpp.kernels.shapes import LinearShape
 from dgpp.ops.records import write_record
 
-REPEATS = 9
-WARM_SECONDS = 0.25
 LAYERS = 6  # of caches and states
-PASS_BYTES = 1 << 30  # of weights walked in one pass
-READ_BYTES = 2 << 30
-TUNE_BYTES = 100 << 10  # of weights that the stages of a tile hold at most
-CLASSES = {"sm_90": "wgmma", "sm_121": "mma.sync"}
-GATE = LinearShape("gate_proj, up_proj", 17408, 5120)
-DOWN = LinearShape("down_proj", 5120, 17408)
-QKV = LinearShape("in_proj_qkv", 10240, 5120)
-OUT = LinearShape("out_proj, o_proj", 5120, 6144)
-KV = LinearShape("k_proj, v_proj", 1024, 5120)
-QWEN_27B = (GATE, DOWN, QKV, KV, OUT)
-ROW_PARALLEL = (DOWN, OUT)
-FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64")
-SERVED = ("bf16", "fp8_block128_bf16", "nvfp4_divisor")  # those of the 27B: at every number of rows
 Row = dict[str, Any]
-
-
-def device_seconds(call: Callable[[], Any]) -> dict[str, float]:
-    """Median seconds on the device by kernel name, of the launches in a profiled `call` after others."""
-    jax.block_until_ready(call())
-    started = time.monotonic()
-    while time.monotonic() < started + WARM_SECONDS:  # the clock of an idle device needs a while to rise
-        jax.block_until_ready(call())
-    found = collections.defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            jax.block_until_ready(call())
-        path = next(Path(folder).rglob("*.xplane.pb"))
-        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
-            if plane.name.startswith("/device:GPU"):
-                for event in itertools.chain.from_iterable(line.events for line in plane.lines):
-                    found[event.name].append(event.duration_ns * 1e-9)
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
-
-
-def read_bandwidth() -> Row:
-    """A row: the sum of 2 GiB, eight times in a call, the call's whole time."""
-    data = jax.random.normal(jax.random.key(0), (8, READ_BYTES // 4), jnp.float32)
-
-    @jax.jit
-    def total(data: jax.Array) -> list[jax.Array]:
-        return [jnp.sum(part) for part in data]
-
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        jax.block_until_ready(total(data))
-        seconds.append((time.perf_counter() - started) / len(data))
-    best = statistics.median(seconds[2:])
-    return {"name": "memory, read", "seconds": best, "bytes": READ_BYTES, "gbps": READ_BYTES / best / 1e9}
-
-
-def linear_seconds(kernels: Kernels, weight: Weight, x: jax.Array, ranges: Any) -> dict[str, float]:
-    """Seconds of the kernels of one product, of `x` with each of the stacked weights."""
-    layers = next(iter(weight.arrays.values())).shape[0]
-    used = jnp.int32(x.shape[0])
-
-    @jax.jit
-    def run(x: jax.Array, weight: Weight, used: jax.Array) -> list[jax.Array]:
-        if ranges is None:
-            return [kernels.linear(x, weight, jnp.int32(i), used) for i in range(layers)]
-        return [kernels.linear_leaves(x, weight, jnp.int32(i), used, ranges) for i in range(layers)]
-
-    found = device_seconds(lambda: run(x, weight, used))
-    return {kernel: sum(found[name] for name in found if kernel in name) for kernel in ("product", "prepare")}
-
-
-def leaves(shape: LinearShape) -> Any:
-    """Four quarters of K for a row-parallel weight, else None."""
-    quarter = shape.k // 4
-    return tuple((i * quarter, (i + 1) * quarter) for i in range(4)) if shape in ROW_PARALLEL else None
-
-
-def weight_bytes(weight: Weight) -> int:
-    """Bytes of one layer."""
-    return sum(array.nbytes // array.shape[0] for array in weight.arrays.values())
-
-
-def stacked(format: str, shape: LinearShape) -> Weight:
-    """As many layers as PASS_BYTES hold, two at least."""
-    layers = max(2, PASS_BYTES // weight_bytes(random_weight(format, 1, shape.n, shape.k)))
-    return random_weight(format, min(layers, 64), shape.n, shape.k)
-
-
-def linear_row(kernels: Kernels, weight: Weight, shape: LinearShape, rows: int, read_gbps: float) -> Row:
-    """A row of the record."""
-    x = jax.random.normal(jax.random.key(2), (rows, shape.k), jnp.float32).astype(jnp.bfloat16)
-    ranges = leaves(shape)
-    measured = linear_seconds(kernels, weight, x, ranges)
-    seconds = measured["product"]
-    nbytes = weight_bytes(weight) + rows * (2 * shape.k + 4 * shape.n * len(ranges or (0,)))
-    gbps = nbytes / seconds / 1e9
-    row = {
-        "name": f"linear, {weight.format}, {shape.n}x{shape.k} ({shape.name}), {rows} rows",
-        "kernel": "linear_leaves" if ranges else "linear",
-        "format": weight.format,
-        "N": str(shape.n),
-        "K": str(shape.k),
-        "class": CLASSES[architecture()],
-        "rows": rows,
-        "seconds": seconds,
-        "bytes": nbytes,
-        "gbps": gbps,
-        "fraction": gbps / read_gbps,
-    }
-    if measured["prepare"]:
-        row["prepare_seconds"] = measured["prepare"]
-    tflops = 2 * rows * shape.n * shape.k / seconds / 1e12
-    print(
-        f"{row['name']}: {seconds * 1e6:.1f} us (+ {measured['prepare'] * 1e6:.1f}), {gbps:.0f} GB/s = "
-        f"{gbps / read_gbps:.0%}, {tflops:.0f} TFLOP/s",
-        flush=True,
-    )
-    return row
-
-
-def candidates(format: str, rows: int) -> list[Tile]:
-    """Tiles worth trying for one row tile."""
-    four_bits, wide = "4" in format, format == "bf16"
-    sizes: list[Any] = []
-    if rows > 64:
-        sizes += itertools.product((128,), (128,), (64,) if four_bits else (128,), (8,), (2, 3, 4))
-        sizes += itertools.product((64,), (128,), (64,) if four_bits else (128,), (4,), (2, 3, 4))
-        sizes += itertools.product((128, 256), (256,), (128,), (8,), (3, 4)) if wide else ()
-    else:
-        tile = next(size for size in triton_tiles.ROWS if size >= rows)
-        sizes += itertools.product((64,), (tile,), (64, 128) if four_bits else (128, 256), (4,), (3, 4, 5, 6))
-        sizes += itertools.product((128,), (tile,), (64,) if four_bits else (128,), (4, 8), (3, 4, 6))
-    return [tile for tile in (Tile(*size) for size in sizes) if tile.columns * tile.bytes * tile.stages <= TUNE_BYTES]
-
-
-def tune(format: str, rows: int, read_gbps: float, shape: LinearShape, stop: float) -> None:
-    """Prints the candidates' speeds, best first."""
-    kernels, weight = select("triton"), stacked(format, shape)
-    x = jax.random.normal(jax.random.key(2), (rows, shape.k), jnp.float32).astype(jnp.bfloat16)
-    found = []
-    for tile in candidates(format, rows):
-        if time.monotonic() > stop:
-            break
-        with mock.patch.object(triton_linear, "tile_for", lambda *_, tile=tile: tile):
-            try:
-                seconds = linear_seconds(kernels, weight, x, leaves(shape))["product"]
-            except Exception as error:  # does not fit the shared memory
-                print("  ", tile, str(error)[:80].replace("\n", " "), flush=True)
-                continue
-        found.append((seconds, tile))
-    for seconds, tile in sorted(found, key=lambda pair: pair[0]):
-        gbps = weight_bytes(weight) / seconds / 1e9
-        print(
-            f"  {format} {rows} rows {dataclasses.astuple(tile)}: {seconds * 1e6:.1f} us {gbps / read_gbps:.0%}",
-            flush=True,
-        )
 
 
 def attention_row(rows: int, context: int, prefill: bool, read_gbps: float) -> Row:
@@ -291,35 +130,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--formats", type=words, default=list(FORMATS))
     parser.add_argument("--rows", type=words, default=["1", "4", "8", "16", "32", "64", "2048"])
     parser.add_argument("--seconds", type=float, default=400, help="start no new weight after this long")
-    parser.add_argument("--tune", type=words, help="formats whose tiles to try, instead")
     parser.add_argument("--state", action="store_true", help="attention and gated_delta too")
+    parser.add_argument("--partners", action="store_true", help="PyTorch's kernels too")
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/kernels.json")
     options = parser.parse_args(arguments)
     stop = time.monotonic() + options.seconds
-    memory = read_bandwidth()
-    print(f"memory, read: {memory['gbps']:.0f} GB/s, {architecture()}", flush=True)
-    if options.tune:
-        for format in options.tune:
-            for rows in options.rows:
-                tune(format, int(rows), memory["gbps"], GATE, stop)
-        return 0
+    memory, clock = read_bandwidth(), busy_clock()
+    gbps, rows = memory["gbps"], [int(count) for count in options.rows]
+    print(f"memory, read: {gbps:.0f} GB/s, {architecture()} at {clock / 1e6:.0f} MHz", flush=True)
     found = [memory | {"fraction": 1.0}]
     if options.state:
-        found += [attention_row(rows, 4096, False, memory["gbps"]) for rows in (1, 16)]
-        found += [attention_row(2048, 8192, True, memory["gbps"])]
-        found += [delta_row(rows, False, memory["gbps"]) for rows in (1, 16)]
-        found += [delta_row(2048, True, memory["gbps"])]
-    for shape, format in itertools.product(QWEN_27B, options.formats):
-        if time.monotonic() > stop:
-            break
-        if shape is not GATE and format not in SERVED:
-            continue
-        weight = stacked(format, shape)
-        counts = options.rows if shape is GATE and format in SERVED else ["16"]
-        found += [linear_row(select("triton"), weight, shape, int(rows), memory["gbps"]) for rows in counts]
+        found += [attention_row(count, 4096, False, gbps) for count in (1, 16)]
+        found += [attention_row(2048, 8192, True, gbps)]
+        found += [delta_row(count, False, gbps) for count in (1, 16)]
+        found += [delta_row(2048, True, gbps)]
+    if options.partners:
+        found += linear.partner_rows(rows, gbps, clock)
+    found += linear.linear_rows(gbps, clock, stop, options.formats, rows)
     if options.record:
-        versions = {name: importlib.metadata.version(name) for name in ("triton", "jax-triton")}
-        print(write_record("kernels", found, device="h200", extra=versions))
+        extra = {name: importlib.metadata.version(name) for name in ("triton", "jax-triton", "torch")}
+        extra["SM clock"] = f"{clock / 1e6:.0f} MHz"
+        print(write_record("kernels", found, device="h200", extra=extra))
     return 0
 
 

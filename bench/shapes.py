@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dgpp.kernels.shapes import LinearShape
-
 
 @dataclass(frozen=True)
 class Matrix:
@@ -20,11 +18,6 @@ class Matrix:
     k: int
     formats: tuple[str, ...]
     leaves: int = 1
-
-    @property
-    def shape(self) -> LinearShape:
-        """Without the model."""
-        return LinearShape(self.name, self.n, self.k)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...] | None:

@@ -27,6 +27,7 @@ UNITS: dict[str, str] = {
     "repeats": "repeats",
     "count": "count",
     "ms_per_step": "ms/step",
+    "bytes_per_cycle": "bytes/cycle",
 }
 """The units a figure's name may end in, and how a table's head shows them. GB/s is 1e9 bytes a second."""
 

@@ -1,0 +1,138 @@
+"""linear at the shapes of published models, for `bench.kernels`; and what public kernels take for the same sizes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bench.device import device_seconds
+from bench.partners_gpu import partners
+from bench.random_weights import random_weight
+from bench.shapes import FORMATS, GATE, MATRICES, Matrix
+from dgpp.formats import Weight, format_named
+from dgpp.kernels import select
+from dgpp.kernels.gpu.launch import architecture
+from dgpp.kernels.linear.triton_recipe import recipe
+from dgpp.kernels.linear.triton_tiles import tuned_for
+
+PASS_BYTES = 1 << 30  # of weights walked in one pass
+MOST_LAYERS = 64
+FEW = (1, 16)  # row counts of formats and shapes that are not looked at closely
+PRODUCTS = ("product", "finish")  # kernels of one product, by name
+PREPARES = ("prepare", "arrange", "turn", "quantise", "rotate")  # those that bring rows into an operand's form
+Row = dict[str, Any]
+
+
+def linear_seconds(weight: Weight, x: jax.Array, ranges: Any) -> dict[str, float]:
+    """Seconds of the kernels of one product, of `x` with each of the stacked weights, by kernel."""
+    kernels, layers = select("triton"), next(iter(weight.arrays.values())).shape[0]
+    used = jnp.int32(x.shape[0])
+
+    @jax.jit
+    def run(x: jax.Array, weight: Weight, used: jax.Array) -> list[jax.Array]:
+        if ranges is None:
+            return [kernels.linear(x, weight, jnp.int32(i), used) for i in range(layers)]
+        return [kernels.linear_leaves(x, weight, jnp.int32(i), used, ranges) for i in range(layers)]
+
+    return device_seconds(lambda: run(x, weight, used))
+
+
+def weight_bytes(weight: Weight) -> int:
+    """Bytes of one layer."""
+    return sum(array.nbytes // array.shape[0] for array in weight.arrays.values())
+
+
+def stacked(format: str, n: int, k: int) -> Weight:
+    """As many layers as PASS_BYTES hold, two at least."""
+    layers = max(2, PASS_BYTES // weight_bytes(random_weight(format, 1, n, k)))
+    return random_weight(format, min(layers, MOST_LAYERS), n, k)
+
+
+def instruction(format: str, k: int, ranges: Any) -> str:
+    """The class of the matrix instruction that the file of tiles pins, "" for a format with kernels of its own."""
+    found = recipe(format_named(format), ranges or ((0, k),), k)
+    return tuned_for(architecture(), found).instruction if found else ""
+
+
+def rates(row: Row, read_gbps: float, clock: float) -> Row:
+    """The row with what its seconds and bytes come to: bytes per SM and cycle is what carries over between chips."""
+    gbps = row["bytes"] / row["seconds"] / 1e9
+    cycles = jax.devices()[0].core_count * clock * row["seconds"]
+    return row | {"gbps": gbps, "fraction": gbps / read_gbps, "sm_bytes_per_cycle": row["bytes"] / cycles}
+
+
+def linear_row(matrix: Matrix, weight: Weight, rows: int, read_gbps: float, clock: float) -> Row:
+    """A row of the record, printed."""
+    x = jax.random.normal(jax.random.key(2), (rows, matrix.k), jnp.float32).astype(jnp.bfloat16)
+    found = linear_seconds(weight, x, matrix.ranges)
+    prepare = sum(found.get(name, 0.0) for name in PREPARES)
+    row: Row = {
+        "name": f"linear, {weight.format}, {matrix.model} {matrix.name} {matrix.n}x{matrix.k}, {rows} rows",
+        "kernel": "linear_leaves" if matrix.ranges else "linear",
+        "format": weight.format,
+        "N": str(matrix.n),
+        "K": str(matrix.k),
+        "class": instruction(weight.format, matrix.k, matrix.ranges),
+        "rows": rows,
+        "seconds": sum(found.get(name, 0.0) for name in PRODUCTS),
+        "bytes": weight_bytes(weight) + rows * (2 * matrix.k + 4 * matrix.n * matrix.leaves),
+    }
+    row = rates(row, read_gbps, clock)
+    if prepare:
+        row["prepare_seconds"] = prepare
+    show(row, rows, matrix)
+    return row
+
+
+def partner_rows(rows: Sequence[int], read_gbps: float, clock: float) -> list[Row]:
+    """Rows of public kernels at the size of GATE, printed; without those that have no kernel for it."""
+    found = []
+    for row in partners(GATE.n, GATE.k, rows):
+        if "error" in row:
+            print(f"{row['kernel']}, {row['rows']} rows: {row['error']}", flush=True)
+            continue
+        row["name"] = f"{row['kernel']}, {GATE.n}x{GATE.k}, {row['rows']} rows"
+        found.append(rates(row, read_gbps, clock))
+        show(found[-1], row["rows"], GATE)
+    return found
+
+
+def show(row: Row, rows: int, matrix: Matrix) -> None:
+    """Prints a row."""
+    tflops = 2 * rows * matrix.n * matrix.k / row["seconds"] / 1e12
+    print(
+        f"{row['name']}: {row['seconds'] * 1e6:.1f} us (+ {row.get('prepare_seconds', 0) * 1e6:.1f}), "
+        f"{row['gbps']:.0f} GB/s = {row['fraction']:.0%}, {row['sm_bytes_per_cycle']:.1f} bytes/SM/cycle, "
+        f"{tflops:.0f} TFLOP/s",
+        flush=True,
+    )
+
+
+def cases(formats: Sequence[str], rows: Sequence[int]) -> Iterator[tuple[Matrix, str, tuple[int, ...]]]:
+    """(matrix, format, row counts): all counts for what a release stores in GATE and down_proj of the 27B, and of one
+    format of each other kind; FEW for the rest."""
+    few = tuple(count for count in rows if count in FEW) or tuple(rows)
+    for format in formats:
+        yield GATE, format, tuple(rows)
+    for matrix, format in itertools.chain.from_iterable(((m, f) for f in m.formats) for m in MATRICES if m is not GATE):
+        if format in formats:
+            yield matrix, format, tuple(rows) if matrix.n == GATE.k and matrix.k == GATE.n else few
+
+
+def linear_rows(
+    read_gbps: float, clock: float, stop: float, formats: Sequence[str] = FORMATS, rows: Sequence[int] = FEW
+) -> list[Row]:
+    """Rows of all `cases` that are reached before `stop`."""
+    found = []
+    for matrix, format, counts in cases(formats, rows):
+        if time.monotonic() > stop:
+            print(f"out of time before {format}, {matrix.model} {matrix.name}", flush=True)
+            break
+        weight = stacked(format, matrix.n, matrix.k)
+        found += [linear_row(matrix, weight, count, read_gbps, clock) for count in counts]
+    return found
