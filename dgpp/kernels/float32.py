@@ -16,8 +16,11 @@ import numpy as np
 from jax import lax
 
 from dgpp.formats import Weight, format_named
+from dgpp.formats.cache import KVRows
+from dgpp.kernels.attention.arguments import Cache, front_of
 from dgpp.kernels.experts import composed
 from dgpp.kernels.linear.arguments import check_ranges
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.sparse_attention.reference import selection
 
@@ -68,6 +71,7 @@ def grouped_gated(
     layers: Sequence[jax.Array],
     used: jax.Array,
     zero: jax.Array,
+    feeds: Sequence[Feed] = (),
 ) -> jax.Array:
     """float32 [R, E', I]; see `dgpp.kernels.experts`."""
     return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)
@@ -107,8 +111,8 @@ def attention(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    cache_k: jax.Array,
-    cache_v: jax.Array,
+    cache_k: Cache,
+    cache_v: Cache,
     layer: jax.Array,
     page_table: jax.Array,
     position: jax.Array,
@@ -118,20 +122,24 @@ def attention(
     zero: jax.Array,
     *,
     scale: float,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(out float32 [R, H, D], cache_k, cache_v); see `dgpp.kernels.attention`."""
-    tokens = jnp.arange(page_table.shape[1] * cache_k.shape[2])
+    sinks: jax.Array | None = None,
+    window: int = 0,
+) -> tuple[jax.Array, Cache, Cache]:
+    """(out float32 [R, H, DV], cache_k, cache_v); see `dgpp.kernels.attention`."""
+    tokens = jnp.arange(page_table.shape[1] * front_of(cache_k)[2])
     visible = tokens[None] <= position[:, None]
+    if window:
+        visible &= tokens[None] > position[:, None] - window
     planes = (cache_k, cache_v)
-    return _attend(q, k, v, planes, layer, page_table, position, slot, kv_index, used, visible, scale)
+    return _attend(q, k, v, planes, layer, page_table, position, slot, kv_index, used, visible, scale, sinks)
 
 
 def sparse_attention(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    cache_k: jax.Array,
-    cache_v: jax.Array,
+    cache_k: Cache,
+    cache_v: Cache,
     layer: jax.Array,
     page_table: jax.Array,
     position: jax.Array,
@@ -143,9 +151,9 @@ def sparse_attention(
     *,
     scale: float,
     block: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(out float32 [R, H, D], cache_k, cache_v); see `dgpp.kernels.sparse_attention`."""
-    tokens = jnp.arange(page_table.shape[1] * cache_k.shape[2])
+) -> tuple[jax.Array, Cache, Cache]:
+    """(out float32 [R, H, DV], cache_k, cache_v); see `dgpp.kernels.sparse_attention`."""
+    tokens = jnp.arange(page_table.shape[1] * front_of(cache_k)[2])
     tail = (position[:, None] + 1) // block * block
     chosen = jnp.repeat(selection(blocks, len(tokens) // block), block, axis=1)
     visible = (tokens[None] <= position[:, None]) & (chosen | (tokens[None] >= tail))
@@ -157,7 +165,7 @@ def _attend(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    planes: tuple[jax.Array, jax.Array],
+    planes: tuple[Cache, Cache],
     layer: jax.Array,
     page_table: jax.Array,
     position: jax.Array,
@@ -166,25 +174,39 @@ def _attend(
     used: jax.Array,
     visible: jax.Array,  # bool [R, M * P]
     scale: float,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sinks: jax.Array | None = None,
+) -> tuple[jax.Array, Cache, Cache]:
     """Softmax attention over the visible tokens of each row's slot, after the rows' keys and values are written."""
-    page = planes[0].shape[2]
+    held, page = front_of(planes[0])[1:3]
     live = (jnp.arange(q.shape[0]) < used) & (position >= 0)
     last, mine = jnp.where(live, position, 0), jnp.where(live, slot, 0)
-    pages = jnp.where(live, page_table[mine, last // page], planes[0].shape[1])  # one that is not there is dropped
-    cache_k, cache_v = (
-        plane.at[layer, pages, last % page].set(new.astype(plane.dtype), mode="drop")
-        for plane, new in zip(planes, (k, v), strict=True)
-    )
+    pages = jnp.where(live, page_table[mine, last // page], held)  # one that is not there is dropped
+
+    def written(cache: Cache, new: jax.Array) -> Cache:
+        if not isinstance(cache, dict):
+            return cache.at[layer, pages, last % page].set(new.astype(cache.dtype), mode="drop")
+        encoded = KVRows().encode(new)
+        return {
+            name: plane.at[layer, pages, last % page].set(encoded[name], mode="drop") for name, plane in cache.items()
+        }
+
+    def of_slot(cache: Cache, at: jax.Array) -> jax.Array:  # [M * P, K, D]
+        if not isinstance(cache, dict):
+            return cache[layer, at].reshape(-1, *cache.shape[3:]).astype(jnp.float32)
+        rows = KVRows().decode({name: plane[layer, at] for name, plane in cache.items()}, cache["codes"].shape[-1])
+        return rows.reshape(-1, *rows.shape[2:])
+
+    cache_k, cache_v = (written(plane, new) for plane, new in zip(planes, (k, v), strict=True))
 
     def row(one: tuple[jax.Array, ...]) -> jax.Array:
         query, at, seen = one
-        keys, values = (
-            plane[layer, at].reshape(-1, *plane.shape[3:])[:, kv_index].astype(jnp.float32)
-            for plane in (cache_k, cache_v)
-        )
+        keys, values = (of_slot(plane, at)[:, kv_index] for plane in (cache_k, cache_v))
         score = jnp.einsum("hd,thd->ht", query.astype(jnp.float32), keys, precision=HIGHEST) * scale
-        weight = jax.nn.softmax(jnp.where(seen, score, -jnp.inf), axis=-1)
+        score = jnp.where(seen, score, -jnp.inf)
+        if sinks is None:
+            weight = jax.nn.softmax(score, axis=-1)
+        else:
+            weight = jax.nn.softmax(jnp.concatenate([score, sinks[:, None]], axis=-1), axis=-1)[:, :-1]
         # What was never written may be NaN, and 0 * NaN is not 0.
         return jnp.einsum("ht,thd->hd", weight, jnp.where(seen[:, None, None], values, 0), precision=HIGHEST)
 

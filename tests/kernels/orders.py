@@ -54,10 +54,12 @@ def linear_leaves(x, w, layer, used, ranges):
     return out
 
 
-def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, scale, attended=None):
+def attention(
+    q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, scale, attended=None, sinks=None
+):
     """`attended` is bool [R, M * P], the tokens that a row may attend to at all; by default every one."""
     cache_k, cache_v = cache_k.copy(), cache_v.copy()
-    rows, heads, dim = q.shape
+    (rows, heads, _), dim = q.shape, v.shape[2]
     page = cache_k.shape[2]
     live = [r for r in range(min(used, rows)) if 0 <= position[r] < page_table.shape[1] * page]
     for r in live:
@@ -87,6 +89,11 @@ def attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_i
                     length = flush(flush(length * shrink) + tree(lanes))
                     acc = flush(flush(acc * shrink) + part)
                     top = new_top
+                if sinks is not None:
+                    new_top = np.maximum(top, sinks[h])
+                    shrink = flush(exp_f32_numpy(flush(top - new_top)))
+                    length = flush(flush(length * shrink) + flush(exp_f32_numpy(flush(sinks[h] - new_top))))
+                    acc = flush(acc * shrink)
                 out[r, h] = flush(acc / length)
     return out, cache_k, cache_v
 

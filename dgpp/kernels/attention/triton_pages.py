@@ -1,11 +1,15 @@
-"""Paged attention as Triton kernels: rows written to the cache, blocks of tokens attended to, splits merged.
+"""Paged attention as Triton kernels: blocks of tokens attended to, splits merged.
 
-Order, of one row and query head: the positions are cut into splits of SPLIT tokens, a split into blocks of BLOCK.
-Within a split, blocks ascend from m = -inf, l = 0, acc = 0; s_t = dot(k_t, q) * scale; m' = max(m, max_t s_t);
-p_t = bfloat16(exp_f32(s_t - m')); a = exp_f32(m - m'); l = l * a + sum_t p_t; acc = acc * a and then the block's
-p_t * v_t on top, on the matrix unit. Splits are merged in ascending order by the same rule, and out = acc / l. Tokens
-that a row does not see change none of its values, so it does not matter how many rows share a tile or where a tile's
-walk ends. Tokens, and the head dimension, are the long side of the matrix instruction; rows and heads the other.
+Order, of one row and query head: a row's tokens are numbered from 0, in dense attention by their positions, in sparse
+attention by their place among those that the row attends to. They are cut into splits of SPLIT, a split into blocks of
+BLOCK. Within a split, blocks ascend from the state without tokens: the block's largest score moves the top, what is
+held is corrected, and the block's bfloat16(weight_t) * v_t are added on top by the matrix unit, bfloat16(weight_t) to
+the length likewise. Splits are joined in ascending order, the sink last, and out = sums / length. `triton_softmax` has
+the arithmetic.
+
+Tokens that a row does not see add zeros, which change nothing, so it does not matter which rows share a tile, where a
+tile's walk begins and ends, and who walks a split. The matrix unit adds tokens 16 at a time in ascending order whatever
+the tile and whichever way it lies, as long as the instruction class is one.
 """
 
 from __future__ import annotations
@@ -13,197 +17,199 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dgpp.kernels.gpu.exp import exp_f32
-
-
-@triton.jit
-def dot(a: tl.tensor, b: tl.tensor, acc: tl.tensor, ASM: tl.constexpr) -> tl.tensor:
-    """acc + a @ b."""
-    if ASM:
-        acc = tl.dot(a, b, acc)
-    else:
-        acc = tl.dot(a.to(tl.float32), b.to(tl.float32), acc)  # the interpreter multiplies no bfloat16
-    return acc
-
-
-@triton.jit
-def write(
-    k: tl.tensor,  # bf16 [R, WIDTH], likewise v
-    v: tl.tensor,
-    cache_k: tl.tensor,  # bf16 [L, PAGES, P, WIDTH], likewise cache_v; `new_k` and `new_v` are the same memory
-    cache_v: tl.tensor,
-    layer: tl.tensor,
-    page_table: tl.tensor,  # int32 [S, M]
-    position: tl.tensor,
-    slot: tl.tensor,
-    used: tl.tensor,
-    new_k: tl.tensor,
-    new_v: tl.tensor,
-    L: tl.constexpr,
-    PAGES: tl.constexpr,
-    P: tl.constexpr,
-    S: tl.constexpr,
-    M: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    """Grid (R,): one row's keys and values go to their page."""
-    row = tl.program_id(0)
-    at = tl.load(position + row)
-    mine = tl.load(slot + row)
-    live = (row < tl.load(used)) & (at >= 0) & (at < M * P) & (mine >= 0) & (mine < S)
-    page = tl.load(page_table + mine * M + at // P, mask=live, other=0)
-    page = tl.minimum(tl.maximum(page, 0), PAGES - 1)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
-    to = ((place * PAGES + page).to(tl.int64) * P + at % P) * WIDTH
-    e = tl.arange(0, BLOCK)
-    mask = live & (e < WIDTH)
-    tl.store(new_k + to + e, tl.load(k + row * WIDTH + e, mask=mask), mask=mask)
-    tl.store(new_v + to + e, tl.load(v + row * WIDTH + e, mask=mask), mask=mask)
+from dgpp.kernels.attention.triton_places import load_rows, places_of
+from dgpp.kernels.attention.triton_softmax import columns, finished, joined, others, with_block
 
 
 @triton.jit
 def attend(
     q: tl.tensor,  # bf16 [R, H, D]
-    cache_k: tl.tensor,  # bf16 [L, PAGES, P, K, D], likewise cache_v
-    cache_v: tl.tensor,
+    cache_k: tl.tensor,  # bf16 [L, PAGES, P, K, D], or codes u8
+    scale_k: tl.tensor,  # f32 [L, PAGES, P, K] of codes
+    cache_v: tl.tensor,  # [L, PAGES, P, K, DV]
+    scale_v: tl.tensor,
     layer: tl.tensor,
-    page_table: tl.tensor,
-    position: tl.tensor,
-    slot: tl.tensor,
-    kv_index: tl.tensor,  # int32 [H]
-    used: tl.tensor,
-    acc_out: tl.tensor,  # f32 [splits, R, H, D]: sums not yet divided; or [R, H, D], the result
+    page_table: tl.tensor,  # int32 [S, M]
+    plan: tl.tensor,  # int32 [R, 16], see `triton_rows`, and `heads` [K, 1 + H]
+    heads: tl.tensor,
+    places: tl.tensor,  # int32 [R, CHOSEN], with GROUP
+    sinks: tl.tensor,  # f32 [H], with SINKS
+    acc_out: tl.tensor,  # f32 [splits, R, H, DV]: sums not yet divided; or [R, H, DV], the result
     top_out: tl.tensor,  # f32 [splits, R, H]
     length_out: tl.tensor,
-    SCALE: tl.constexpr,
+    FACTOR: tl.constexpr,
     R: tl.constexpr,
     H: tl.constexpr,
-    HPAD: tl.constexpr,  # a power of two, at least H
+    DPAD: tl.constexpr,  # a power of two, at least D
     K: tl.constexpr,
     D: tl.constexpr,
+    DV: tl.constexpr,
     L: tl.constexpr,
     PAGES: tl.constexpr,
     P: tl.constexpr,
-    S: tl.constexpr,
     M: tl.constexpr,
+    WINDOW: tl.constexpr,
+    GROUP: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    FP8: tl.constexpr,
+    SINKS: tl.constexpr,
     SPLIT: tl.constexpr,
     BLOCK: tl.constexpr,
+    N: tl.constexpr,  # columns of a tile: at least ROWS * HEADS
     ROWS: tl.constexpr,  # rows of a tile
-    HEADS: tl.constexpr,  # heads of a tile, which share a key/value head; ROWS * HEADS is at least 16
+    HEADS: tl.constexpr,  # heads of a tile, which share a key/value head
+    VALUES: tl.constexpr,  # columns of v of a tile
+    SPAN: tl.constexpr,  # rows of the batch whose tiles a program takes
     WHOLE: tl.constexpr,  # all splits in one program, which also divides
+    SWAPPED: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, K * ceil(H / HEADS), splits or 1)."""
-    CHUNKS: tl.constexpr = (H + HEADS - 1) // HEADS
-    N: tl.constexpr = ROWS * HEADS
-    kv = tl.program_id(1) // CHUNKS
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
-    live_rows = tl.minimum(tl.load(used), R)
-
-    # Column c of the tile: a row, and the query head that is the (c % HEADS)-th of this chunk with this key head.
+    """Grid (ceil(R / SPAN), K * ceil(DV / VALUES), 1 or as many as share the splits)."""
+    PARTS: tl.constexpr = (DV + VALUES - 1) // VALUES
+    ALIGNED: tl.constexpr = P % BLOCK == 0 and GROUP == 0
+    kv = tl.program_id(1) // PARTS
+    plane = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1) * PAGES
+    heads += kv * (H + 1)
+    using = tl.load(heads)
     c = tl.arange(0, N)
-    h = tl.arange(0, HPAD)
-    match = ((h < H) & (tl.load(kv_index + h, mask=h < H, other=-1) == kv)).to(tl.int32)
-    rank = tl.cumsum(match, axis=0) - 1
-    wanted = c % HEADS + (tl.program_id(1) % CHUNKS) * HEADS
-    picked = (rank[None, :] == wanted[:, None]) & (match[None, :] == 1)
-    head = tl.sum(tl.where(picked, h[None, :], 0), axis=1)
-    chosen = tl.sum(picked.to(tl.int32), axis=1) == 1
-    row = tl.program_id(0) * ROWS + c // HEADS
-    at = tl.load(position + row, mask=row < live_rows, other=-1)
-    mine = tl.load(slot + row, mask=row < live_rows, other=-1)
-    live = chosen & (at >= 0) & (at < M * P) & (mine >= 0) & (mine < S)
-
-    d = tl.arange(0, D)
+    d = tl.arange(0, DPAD)
+    e = (tl.program_id(1) % PARTS) * VALUES + tl.arange(0, VALUES)
     t = tl.arange(0, BLOCK)
-    index = row * H + head
-    queries = tl.load(q + index[None, :] * D + d[:, None], mask=live[None, :], other=0.0)
-    total_top = tl.full((N,), float("-inf"), tl.float32)
-    total_length = tl.zeros((N,), tl.float32)
-    total = tl.zeros((D, N), tl.float32)
-    for j in range(ROWS):
-        # The tile's rows of one slot are taken together, when the first of them comes.
-        this = tl.program_id(0) * ROWS + j
-        ours = tl.load(slot + this, mask=this < live_rows, other=-1)
-        before = tl.load(slot + this - 1, mask=(this < live_rows) & (j > 0), other=-1)
-        seen = live & (mine == ours) & (ours != before)
-        stop = tl.max(tl.where(seen, at, -1), axis=0) + 1
-        first_split = 0 if WHOLE else tl.program_id(2)
-        last_split = tl.cdiv(stop, SPLIT) if WHOLE else first_split + 1
-        for split in range(first_split, last_split):
-            top = tl.full((N,), float("-inf"), tl.float32)
-            length = tl.zeros((N,), tl.float32)
-            acc = tl.zeros((D, N), tl.float32)
-            for start in range(split * SPLIT, tl.minimum(split * SPLIT + SPLIT, stop), BLOCK):
-                token = start + t
-                inside = token < stop
-                page = tl.load(page_table + ours * M + token // P, mask=inside, other=0)
-                page = tl.minimum(tl.maximum(page, 0), PAGES - 1)
-                from_ = (((place * PAGES + page).to(tl.int64) * P + token % P) * K + kv) * D
-                keys = tl.load(cache_k + from_[:, None] + d[None, :], mask=inside[:, None], other=0.0)
-                values = tl.load(cache_v + from_[:, None] + d[None, :], mask=inside[:, None], other=0.0)
-                score = dot(keys, queries, tl.zeros((BLOCK, N), tl.float32), ASM) * SCALE
-                score = tl.where(seen[None, :] & (token[:, None] <= at[None, :]), score, float("-inf"))
-                new_top = tl.maximum(top, tl.max(score, axis=0))
-                base = tl.where(new_top == float("-inf"), 0.0, new_top)
-                weight = exp_f32(score - base[None, :]).to(tl.bfloat16)
-                shrink = exp_f32(top - base)
-                length = length * shrink + tl.sum(weight.to(tl.float32), axis=0)
-                acc = dot(tl.trans(values), weight, acc * shrink[None, :], ASM)
-                top = new_top
-            if WHOLE:
-                new_top = tl.maximum(total_top, top)
-                base = tl.where(new_top == float("-inf"), 0.0, new_top)
-                kept = exp_f32(total_top - base)
-                added = exp_f32(top - base)
-                total_length = total_length * kept + length * added
-                total = total * kept[None, :] + acc * added[None, :]
-                total_top = new_top
-            else:
-                # A tile of one program and split holds one slot's rows per pass, the others' columns stay apart.
-                total_top = tl.where(seen, top, total_top)
-                total_length = tl.where(seen, length, total_length)
-                total = tl.where(seen[None, :], acc, total)
-    inside_out = chosen & (row < R)
-    if WHOLE:
-        result = tl.div_rn(total, tl.broadcast_to(tl.where(live, total_length, 1.0)[None, :], (D, N)))
-        tl.store(acc_out + index[None, :] * D + d[:, None], result, mask=inside_out[None, :])
-    else:
-        place_out = tl.program_id(2).to(tl.int64) * R * H + index
-        tl.store(acc_out + place_out[None, :] * D + d[:, None], total, mask=inside_out[None, :])
-        tl.store(top_out + place_out, total_top, mask=inside_out)
-        tl.store(length_out + place_out, total_length, mask=inside_out)
+    # Column c of a tile: a row, and one of the query heads that use this key/value head.
+    head = tl.load(heads + 1 + c % HEADS)
+    first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * SPAN  # those with the longest walks start first
+    for lead in range(first_row, tl.minimum(first_row + SPAN, R)):
+        row = lead + c // HEADS
+        at = tl.load(plan + row * 16, mask=row < R, other=-1)
+        border = tl.load(plan + lead * 16 + 1)
+        table = page_table + tl.load(plan + lead * 16 + 2) * M
+        stop = tl.load(plan + lead * 16 + 3)
+        start = tl.load(plan + lead * 16 + 4) if WINDOW else 0
+        every = tl.load(plan + lead * 16 + 5)
+        from_here = tl.load(plan + lead * 16 + 6) if WINDOW else 0
+        count = tl.load(plan + lead * 16 + 7) if GROUP else 0
+        tail = tl.load(plan + lead * 16 + 8) if GROUP else 0
+        first_split = start // SPLIT
+        share = tl.cdiv(tl.cdiv(stop, SPLIT) - first_split, tl.num_programs(2))
+        begin = tl.maximum((first_split + tl.program_id(2) * share) * SPLIT, start // BLOCK * BLOCK)
+        end = tl.minimum((first_split + (tl.program_id(2) + 1) * share) * SPLIT, stop)
+        if (border > lead) & ((begin < end) | WHOLE):
+            for chunk in range(tl.cdiv(using, HEADS)):
+                within = (row < border) & (c < ROWS * HEADS) & (c % HEADS + chunk * HEADS < using)
+                if chunk > 0:
+                    head = tl.load(heads + 1 + chunk * HEADS + c % HEADS, mask=within, other=0)
+                head = tl.where(within, head, 0)
+                index = row * H + head
+                last = tl.where(within, at, -1)
+                low = tl.maximum(last - WINDOW + 1, 0) if WINDOW else tl.zeros((N,), tl.int32)
+                queries = tl.load(
+                    q + columns(index, SWAPPED) * D + others(d, SWAPPED),
+                    mask=columns(last >= 0, SWAPPED) & others(d < D, SWAPPED),
+                    other=0.0,
+                )
+                total_top = tl.full((N,), float("-inf"), tl.float32)
+                total_length = tl.zeros((N,), tl.float32)
+                total = tl.zeros((VALUES, N) if SWAPPED else (N, VALUES), tl.float32)
+                page = tl.load(table + begin // P, mask=begin < end, other=0) if ALIGNED else 0
+                for split in range(begin // SPLIT, tl.cdiv(end, SPLIT)):
+                    top = tl.full((N,), float("-inf"), tl.float32)
+                    length = tl.zeros((64, N) if SWAPPED else (N, 16), tl.float32)
+                    acc = tl.zeros((VALUES, N) if SWAPPED else (N, VALUES), tl.float32)
+                    from_here_on = tl.maximum(begin, split * SPLIT)
+                    until_here = tl.minimum(end, split * SPLIT + SPLIT)
+                    full = tl.minimum(tl.maximum(tl.cdiv(from_here, BLOCK) * BLOCK, from_here_on), until_here)
+                    full_end = tl.maximum(tl.minimum(every, until_here) // BLOCK * BLOCK, full)
+                    # Blocks of which some rows see a part (with a window), those that all see whole, and again such.
+                    for stretch in tl.static_range(0 if WINDOW else 1, 3):
+                        from_ = from_here_on if stretch == 0 else (full if stretch == 1 else full_end)
+                        until = full if stretch == 0 else (full_end if stretch == 1 else until_here)
+                        for block in range(from_, until, BLOCK):
+                            inside = (block + t < stop) & (block + t >= start)
+                            base, place = places_of(
+                                block + t, block, page, stop, table, plane, places + lead * CHOSEN, count, tail,
+                                PAGES, P, GROUP, ALIGNED,
+                            )  # fmt: skip
+                            keys = load_rows(
+                                cache_k, scale_k, base, place, inside, kv, d, K, D, PAGES * P, DPAD != D,
+                                stretch != 1, FP8,
+                            )  # fmt: skip
+                            values = load_rows(
+                                cache_v, scale_v, base, place, inside, kv, e, K, DV, PAGES * P, DV % VALUES != 0,
+                                stretch != 1, FP8,
+                            )  # fmt: skip
+                            if ALIGNED:  # the next block's, so that its loads need not wait for it
+                                page = tl.load(table + (block + BLOCK) // P, mask=block + BLOCK < end, other=0)
+                            top, length, acc = with_block(
+                                top, length, acc, queries, keys, values, block + t, last, low, border - lead > 1,
+                                FACTOR, N, BLOCK, stretch != 1, SWAPPED, ASM,
+                            )  # fmt: skip
+                    # Equal numbers, so that their sum is exact.
+                    sums = tl.sum(length, axis=0) * (1 / 64) if SWAPPED else tl.sum(length, axis=1) * (1 / 16)
+                    if WHOLE:
+                        total_top, total_length, total = joined(
+                            total_top, total_length, total, top, sums, acc, SWAPPED, ASM
+                        )
+                    else:
+                        out = index.to(tl.int64) + split * (R * H)
+                        tl.store(
+                            acc_out + columns(out, SWAPPED) * DV + others(e, SWAPPED),
+                            acc,
+                            mask=columns(within, SWAPPED) & others(e < DV, SWAPPED),
+                        )
+                        if tl.program_id(1) % PARTS == 0:
+                            tl.store(top_out + out, top, mask=within)
+                            tl.store(length_out + out, sums, mask=within)
+                if WHOLE:
+                    sink = tl.full((N,), float("-inf"), tl.float32)
+                    if SINKS:
+                        sink = tl.load(sinks + head, mask=within, other=float("-inf"))
+                    tl.store(
+                        acc_out + columns(index, SWAPPED) * DV + others(e, SWAPPED),
+                        finished(total_top, total_length, total, sink, last >= 0, SWAPPED, ASM),
+                        mask=columns(within, SWAPPED) & others(e < DV, SWAPPED),
+                    )
 
 
 @triton.jit
 def merge(
-    acc: tl.tensor,  # f32 [splits, R, H, D]
+    acc: tl.tensor,  # f32 [splits, R, H, DV]
     top: tl.tensor,  # f32 [splits, R, H]
     length: tl.tensor,
-    position: tl.tensor,
-    out: tl.tensor,  # f32 [R, H, D]
-    SPLITS: tl.constexpr,
+    plan: tl.tensor,
+    sinks: tl.tensor,
+    out: tl.tensor,  # f32 [R, H, DV]
     R: tl.constexpr,
     H: tl.constexpr,
-    D: tl.constexpr,
+    DV: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SINKS: tl.constexpr,
     SPLIT: tl.constexpr,
+    VALUES: tl.constexpr,
+    UNROLL: tl.constexpr,
+    ASM: tl.constexpr,
 ) -> None:
-    """Grid (R, H): a row's splits, ascending; rows without any come out as +0."""
-    index = tl.program_id(0) * H + tl.program_id(1)
-    d = tl.arange(0, D)
-    total_top = float("-inf")
-    total_length = 0.0
-    total = tl.zeros((D,), tl.float32)
-    for split in range(tl.minimum(tl.load(position + tl.program_id(0)) // SPLIT + 1, SPLITS)):
-        place = split * (R * H) + index
-        part_top = tl.load(top + place)
-        new_top = tl.maximum(total_top, part_top)
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)
-        kept = exp_f32(total_top - base)
-        added = exp_f32(part_top - base)
-        total_length = total_length * kept + tl.load(length + place) * added
-        total = total * kept + tl.load(acc + place * D + d) * added
-        total_top = new_top
-    divisor = tl.where(total_top == float("-inf"), 1.0, total_length)
-    tl.store(out + index * D + d, tl.div_rn(total, tl.broadcast_to(divisor, (D,))))
+    """Grid (R, H, ceil(DV / VALUES)): a row's splits, ascending; padding rows come out as +0."""
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    e = tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    at = tl.load(plan + row * 16)
+    until = tl.where(at >= 0, at // SPLIT + 1, 0)
+    one = tl.arange(0, 1)
+    total_top = tl.full((1,), float("-inf"), tl.float32)
+    total_length = tl.zeros((1,), tl.float32)
+    total = tl.zeros((1, VALUES), tl.float32)
+    for start in range(tl.maximum(at - WINDOW + 1, 0) // SPLIT if WINDOW else 0, until, UNROLL):
+        for i in tl.static_range(UNROLL):
+            there = start + i + one < until
+            place = (row * H + head + one).to(tl.int64) + (start + i) * (R * H)
+            more_top = tl.load(top + place, mask=there, other=float("-inf"))
+            more_length = tl.load(length + place, mask=there, other=0.0)
+            more = tl.load(acc + place[:, None] * DV + e[None, :], mask=there[:, None] & (e < DV)[None, :], other=0.0)
+            total_top, total_length, total = joined(
+                total_top, total_length, total, more_top, more_length, more, False, ASM
+            )
+    sink = tl.full((1,), float("-inf"), tl.float32)
+    if SINKS:
+        sink = tl.load(sinks + head + one)
+    result = finished(total_top, total_length, total, sink, (at + one) >= 0, False, ASM)
+    tl.store(out + (row * H + head) * DV + e[None, :], result, mask=(e < DV)[None, :])

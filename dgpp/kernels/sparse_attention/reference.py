@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dgpp.kernels.attention.arguments import check_attention
-from dgpp.kernels.attention.reference import attend_page, page_of, write_planes
+from dgpp.kernels.attention.arguments import Cache, check_attention, front_of
+from dgpp.kernels.attention.reference import attend_page, page_of, stored, write_planes
 from dgpp.kernels.lanes import LANES, as_bits, tree, widened
 from dgpp.kernels.rounding import divided
 from dgpp.kernels.sparse_attention.arguments import check_blocks, check_index
@@ -65,8 +65,8 @@ def sparse_attention(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    cache_k: jax.Array,
-    cache_v: jax.Array,
+    cache_k: Cache,
+    cache_v: Cache,
     layer: jax.Array,
     page_table: jax.Array,
     position: jax.Array,
@@ -78,10 +78,10 @@ def sparse_attention(
     *,
     scale: float,
     block: int,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(out float32 [R, H, D], cache_k, cache_v); arguments, order and promise as in `dgpp.kernels.sparse_attention`."""
+) -> tuple[jax.Array, Cache, Cache]:
+    """(out float32 [R, H, DV], cache_k, cache_v); arguments and order as in `dgpp.kernels.sparse_attention`."""
     check_attention(q, k, v, cache_k, cache_v, layer, page_table, position, slot, kv_index, used, zero)
-    page = cache_k.shape[2]
+    page = front_of(cache_k)[2]
     check_blocks(blocks, q.shape[0], block, page)
     live, last, planes = write_planes(k, v, cache_k, cache_v, layer, page_table, position, slot, used)
     queries, selected = widened(as_bits(q)), selection(blocks, page_table.shape[1] * page // block)
@@ -99,15 +99,14 @@ def sparse_attention(
 
             return lax.cond(valid.any(), attended, lambda: state)
 
-        heads, dim = q.shape[1:]
-        start = (jnp.full(heads, -jnp.inf), jnp.zeros(heads), jnp.zeros((heads, dim)))
+        heads, dim_v = out.shape[1:]
+        start = (jnp.full(heads, -jnp.inf), jnp.zeros(heads), jnp.zeros((heads, dim_v)))
         count = jnp.where(live[row], last[row] // page + 1, 0)
         _, length, acc = lax.fori_loop(0, count, walk, start)
         return out.at[row].set(jnp.where(live[row], divided(acc, length[:, None]), 0))
 
-    out = lax.fori_loop(0, q.shape[0], attend, jnp.zeros(q.shape, jnp.float32))
-    cache_k, cache_v = (lax.bitcast_convert_type(bits, jnp.bfloat16) for bits in planes)
-    return out, cache_k, cache_v
+    out = lax.fori_loop(0, q.shape[0], attend, jnp.zeros((*q.shape[:2], v.shape[-1]), jnp.float32))
+    return out, *(stored(plane) for plane in planes)
 
 
 def selection(blocks: jax.Array, count: int) -> jax.Array:
