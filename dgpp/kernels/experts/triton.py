@@ -18,22 +18,28 @@ from dgpp.formats import Weight, format_named
 from dgpp.kernels.experts import composed, reference
 from dgpp.kernels.experts.arguments import check_gated, check_grouped, check_weights_of
 from dgpp.kernels.experts.triton_grouped import activate, fold, grouped
-from dgpp.kernels.experts.triton_groups import count, group_few, group_many
+from dgpp.kernels.experts.triton_groups import count, group
 from dgpp.kernels.gpu.launch import Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
-from dgpp.kernels.linear.fed import Fed, bare
+from dgpp.kernels.linear.fed import Fed, Feed, bare
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton import fields_of, operand_of
+from dgpp.kernels.linear.triton_feed import Plan
+from dgpp.kernels.linear.triton_form import form_of
 from dgpp.kernels.linear.triton_recipe import Recipe, parts, recipe
-from dgpp.kernels.linear.triton_tiles import tile_for
+from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 
 PROGRAMS = {"sm_90": 4 * 132, "sm_121": 4 * 48}
-"""With so many programs each adds the parts of its sum itself; with fewer, every part has a program of its own."""
+"""With so many programs each takes all leaves or parts of its sum; with fewer, every one has a program of its own."""
 FUSED = 32
 """Pairs in a tile up to which a program has registers for the outputs of gate beside those of up."""
-SCRATCH = 256 << 20  # bytes of the outputs of all leaves at once; above it leaf by leaf
+SCRATCH = 256 << 20  # bytes of experts' outputs between their products and the fold
+FOUND = 256
+"""Pairs up to which a program finds its tile itself, instead of in tables that others made."""
 BLOCK = 1024
+LISTED = 4096  # pairs that are looked at together when tables are made
 WARPS = 4
+LISTED_WARPS = 8
 
 
 def grouped_linear(x: jax.Array | Fed, experts: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
@@ -67,7 +73,8 @@ def grouped_gated(
     layers: Sequence[jax.Array],
     used: jax.Array,
     zero: jax.Array,
-) -> jax.Array:
+    feeds: Sequence[Feed] = (),
+) -> jax.Array | Fed:
     """bf16 [R, E', I]; arguments as in `dgpp.kernels.experts`.
 
     Gate and up are one launch when they are of one format, and with many pairs the activation is in it.
@@ -80,15 +87,15 @@ def grouped_gated(
     stacks = {next(iter(w.arrays.values())).shape[0] if check_weight("grouped_gated", w) else 1 for w in weights}
     if found[0] is None or found[0] != found[-1] or len(stacks) > 1 or x.ndim == 3:
         gate, up = composed.both(grouped_linear, x, experts, weights, layers, used)
-        return _activate(gate[None], up[None], experts, weights[0], used, size)
+        return _activate(gate[None], up[None], experts, weights[0], used, size, feeds)
     y = _products(x, experts, weights, layers, used, found[0], parts(found[0], k), add=True, gated=True)
     if y.ndim == 3:
         return _held(y, experts, weights[0], used)
-    return _activate(y, y, experts, weights[0], used, size, offset=size)
+    return _activate(y, y, experts, weights[0], used, size, feeds, offset=size)
 
 
 def grouped_down(
-    act: jax.Array,
+    act: jax.Array | Fed,
     experts: jax.Array,
     weights: jax.Array,
     w: Weight,
@@ -100,22 +107,37 @@ def grouped_down(
     """float32 [len(ranges), R, D]; arguments as in `dgpp.kernels.experts`."""
     ranges = check_grouped(act, experts, w, layer, used, ranges)
     check_weights_of(experts, weights)
-    found = recipe(format_named(w.format), ranges, w.shape[-1])
+    found, d = recipe(format_named(w.format), ranges, w.shape[-1]), w.shape[-2]
     if found is None:
-        return _folded(reference.grouped_linear_leaves(act, experts, w, layer, used, ranges), experts, weights, w, used)
-    at_once = 4 * len(ranges) * experts.size * w.shape[-2] <= SCRATCH
-    turns = (ranges,) if at_once else tuple((pair,) for pair in ranges)
-    each = (_products(act, experts, (w,), (layer,), used, found, some) for some in turns)
-    return jnp.concatenate([_folded(some, experts, weights, w, used) for some in each])
+        each = reference.grouped_linear_leaves(bare(act), experts, w, layer, used, ranges)
+        return _folded(each, experts, weights, w, used)
+    # So many columns at a time that the outputs of all experts, which are four bytes for each leaf, stay in bounds.
+    step = max(BLOCK, SCRATCH // (4 * len(ranges) * experts.size) // BLOCK * BLOCK)
+    total = None
+    for begin in range(0, d, step):
+        columns = (begin, min(begin + step, d))
+        each = _products(act, experts, (w,), (layer,), used, found, ranges, columns=columns)
+        total = _folded(each, experts, weights, w, used, begin, total)
+    assert total is not None
+    return total
 
 
-def _folded(each: jax.Array, experts: jax.Array, weights: jax.Array, w: Weight, used: jax.Array) -> jax.Array:
-    """float32 [leaves, R, D] from each [leaves, R, E', D]."""
-    leaves, rows, chosen, d = each.shape
-    constants = {"R": rows, "D": d, "CHOSEN": chosen, "HELD": w.shape[0], "BLOCK": BLOCK}
-    out = Out((leaves, rows, d), jnp.float32)
-    grid = (rows, -(-d // BLOCK), leaves)
-    return launch(fold, (each, experts, weights, used), (out,), grid, constants, warps=WARPS, stages=1)[0]
+def _folded(
+    each: jax.Array,
+    experts: jax.Array,
+    weights: jax.Array,
+    w: Weight,
+    used: jax.Array,
+    begin: int = 0,
+    total: jax.Array | None = None,
+) -> jax.Array:
+    """float32 [leaves, R, D] from each [leaves, R, E', some of D] that begin at a column; the others as in `total`."""
+    (leaves, rows, chosen, some), d = each.shape, w.shape[-2]
+    constants = {"R": rows, "D": d, "BEGIN": begin, "SOME": some, "CHOSEN": chosen, "HELD": w.shape[0], "BLOCK": BLOCK}
+    out = Out((leaves, rows, d), jnp.float32, alias=None if total is None else 4)
+    arguments = (each, experts, weights, used, each if total is None else total)
+    grid = (rows, -(-some // BLOCK), leaves)
+    return launch(fold, arguments, (out,), grid, constants, warps=WARPS, stages=1)[0]
 
 
 def _live(experts: jax.Array, w: Weight, used: jax.Array) -> jax.Array:
@@ -129,21 +151,45 @@ def _held(y: jax.Array, experts: jax.Array, w: Weight, used: jax.Array) -> jax.A
 
 
 def _activate(
-    gate: jax.Array,  # f32 [parts, R, E', STRIDE]
+    gate: jax.Array,  # [parts, R, E', STRIDE]
     up: jax.Array,
     experts: jax.Array,
     w: Weight,
     used: jax.Array,
     size: int,
+    feeds: Sequence[Feed],
     offset: int = 0,
-) -> jax.Array:
-    """bf16 [R, E', size] of the sums over the parts; `up` begins at its column `offset`."""
+) -> jax.Array | Fed:
+    """bf16 [R, E', size] of the sums over the parts, beside the operand of a reader; `up` begins at column `offset`."""
     stages, rows, chosen, stride = gate.shape
-    constants = {"P": rows * chosen, "N": size, "STRIDE": stride, "OFFSET": offset, "PARTS": stages}
-    constants |= {"CHOSEN": chosen, "HELD": w.shape[0], "BLOCK": BLOCK}
-    grid = (rows * chosen, -(-size // BLOCK))
-    out = Out((rows, chosen, size), jnp.bfloat16)
-    return launch(activate, (gate, up, experts, used), (out,), grid, constants, warps=WARPS, stages=1)[0]
+    given = _plan(feeds, rows * chosen, size)
+    act, *operand = launch(
+        activate,
+        (gate, up, experts, given.bounds, used),
+        (Out((rows, chosen, size), jnp.bfloat16), *given.outs),
+        given.grid,
+        {"P": rows * chosen, "N": size, "STRIDE": stride, "OFFSET": offset, "PARTS": stages}
+        | {"CHOSEN": chosen, "HELD": w.shape[0]}
+        | given.constants,
+        warps=WARPS,
+        stages=1,
+    )
+    return given.fed(act, *operand)
+
+
+def _plan(feeds: Sequence[Feed], pairs: int, size: int) -> Plan:
+    """For pairs that the first of the readers will read as `grouped_down` does."""
+    for w, ranges in feeds:
+        found = recipe(format_named(w.format), ranges or ((0, size),), size)
+        form = found and form_of(found, _tile(found, pairs, w.shape[0]), pairs, ranges or parts(found, size))
+        if form:
+            return Plan(form, form.ranges, form.rows)
+    return Plan(None, ((0, size),), pairs)
+
+
+def _tile(found: Recipe, pairs: int, held: int) -> Tile:
+    """The tile for as many pairs as an expert has on average."""
+    return tile_for(architecture(), found, -(-pairs // held))
 
 
 def _products(
@@ -156,38 +202,48 @@ def _products(
     ranges: Ranges,
     add: bool = False,
     gated: bool = False,
+    columns: tuple[int, int] | None = None,
 ) -> jax.Array:
     """float32 [len(ranges), R, E', N] of one weight; undefined for pairs that are not live.
 
-    With `add` the ranges are to be added, and there may be one sum in their place. With `gated`, which is with `add`,
-    N are the outputs of gate and then those of up, in bfloat16 if they are sums; or the activation bfloat16 [R, E', I]
-    is there instead of them.
+    `columns` are the first and the end of those of N that are wanted. With `add` the ranges are to be added, and there
+    may be one sum in their place. With `gated`, which is with `add`, N are the outputs of gate and then those of up, in
+    bfloat16 if they are sums; or the activation bfloat16 [R, E', I] is there instead of them.
     """
     (rows, chosen), held, k = experts.shape, weights[0].shape[0], x.shape[-1]
     pairs, matrices = rows * chosen, 2 if gated else 1
-    outputs = check_gated(weights, layers) if gated else weights[0].shape[-2]
-    tile = tile_for(architecture(), found, -(-pairs // held))
-    place, members = _tiles(experts, used, held, tile.rows)
-    columns = -(-outputs // tile.columns)
-    whole = add and place.shape[0] * columns >= PROGRAMS[architecture()]
-    fused = gated and whole and tile.rows <= FUSED
+    begin, stop = columns or (0, check_gated(weights, layers) if gated else weights[0].shape[-2])
+    outputs = stop - begin
+    tile = _tile(found, pairs, held)
+    found_alone = pairs <= FOUND
+    place, members = (experts, experts) if found_alone else _tiles(experts, used, held, tile.rows)
+    tiles, across = pairs if found_alone else place.shape[0], -(-outputs // tile.columns)
+    in_turn = tiles * across >= PROGRAMS[architecture()]
+    whole = in_turn and add
+    fused = whole and gated and tile.rows <= FUSED
+    each = 1
     if x.ndim == 3:
-        given = operand_of(bare(x).reshape(-1, k), found, tile, used, ranges, each=chosen)
-    else:
-        given = operand_of(x, found, tile, used, ranges)
+        flat = bare(x).reshape(-1, k)
+        x, each = Fed(flat, x.operands) if isinstance(x, Fed) else flat, chosen
+    given = operand_of(x, found, tile, used, ranges, each)
     fields, constants = fields_of(weights[0], found, given.factor)
     more, _ = fields_of(weights[-1], found, given.factor)
     constants |= given.constants
     constants |= {
         "LAYERS": fields[0].shape[0] if check_weight("grouped_linear", weights[0]) else 1,
         "HELD": held,
-        "CHOSEN": 1 if x.ndim == 3 else chosen,
+        "CHOSEN": chosen // each,
         "P": pairs,
+        "PPAD": 1 << (pairs - 1).bit_length(),
+        "EACH": chosen,
+        "FOUND": found_alone,
         "LEAVES": len(ranges),
         "MATRICES": matrices,
         "OFFSET": outputs if gated and len(weights) == 1 else 0,
+        "BEGIN": begin,
         "OUTPUTS": outputs,
-        "WHOLE": whole,
+        "IN_TURN": in_turn,
+        "ADD": whole,
         "GATED": fused,
     }
     if fused:
@@ -195,8 +251,9 @@ def _products(
     else:
         dtype = jnp.bfloat16 if gated and whole else jnp.float32
         out = Out((1 if whole else len(ranges), rows, chosen, matrices * outputs), dtype)
-    grid = (place.shape[0], columns, 1 if fused else matrices if whole else len(ranges) * matrices)
-    arguments = (given.values, given.factor, *fields, *more, given.bounds, place, members, layers[0], layers[-1])
+    grid = (tiles, across, (1 if in_turn else len(ranges)) * (1 if fused else matrices))
+    routed = (experts, used, place, members)
+    arguments = (given.values, given.factor, *fields, *more, given.bounds, *routed, layers[0], layers[-1])
     return launch(grouped, arguments, (out,), grid, constants, warps=tile.warps, stages=tile.stages)[0]
 
 
@@ -204,17 +261,11 @@ def _tiles(experts: jax.Array, used: jax.Array, held: int, size: int) -> tuple[j
     """(place, members) of tiles of up to `size` pairs, as in `triton_groups`."""
     rows, chosen = experts.shape
     pairs = rows * chosen
-    constants = {"P": pairs, "CHOSEN": chosen, "HELD": held}
-    if pairs <= held:
-        outs = (Out((pairs,), jnp.int32), Out((pairs, size), jnp.int32))
-        constants |= {"PPAD": 1 << (pairs - 1).bit_length(), "BR": size}
-        place, members = launch(group_few, (experts, used), outs, (pairs,), constants, warps=WARPS, stages=1)
-        return place, members
-    tiles = held + pairs // size  # each expert's last tile may not be full
-    constants |= {"BLOCK": BLOCK}
+    constants = {"P": pairs, "EACH": chosen, "HELD": held, "BLOCK": LISTED}
     each = (Out((held,), jnp.int32),)
-    counts = launch(count, (experts, used), each, (held,), constants, warps=WARPS, stages=1)[0]
+    counts = launch(count, (experts, used), each, (held,), constants, warps=LISTED_WARPS, stages=1)[0]
+    tiles = min(pairs, held) + pairs // size  # each expert's last tile may not be full
     outs = (Out((tiles,), jnp.int32), Out((tiles, size), jnp.int32))
     constants |= {"HPAD": 1 << (held - 1).bit_length(), "T": tiles, "BR": size}
-    place, members = launch(group_many, (experts, used, counts), outs, (held,), constants, warps=WARPS, stages=1)
+    place, members = launch(group, (experts, used, counts), outs, (held,), constants, warps=LISTED_WARPS, stages=1)
     return place, members

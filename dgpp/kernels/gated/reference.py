@@ -14,9 +14,11 @@ from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 
 
-def swiglu_parts(gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array:
-    """`swiglu` of two products, bf16 [R, F] from their parts, float32 [P, R, F]."""
-    return swiglu(summed(gate), summed(up), rows.zero)
+def swiglu_parts(
+    gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = (), *, thrice: bool = False
+) -> jax.Array:
+    """`swiglu`, or `swiglu_bf16` if rounded `thrice`, of two products, bf16 [R, F] from their parts f32 [P, R, F]."""
+    return (swiglu_bf16 if thrice else swiglu)(summed(gate), summed(up), rows.zero)
 
 
 def opened(mix: jax.Array, gate: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array:

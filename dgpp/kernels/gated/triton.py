@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dgpp.kernels.gated.triton_gated import gated_rows
 from dgpp.kernels.gpu.launch import Out, launch
@@ -16,20 +15,24 @@ from dgpp.kernels.linear.triton_feed import plan
 from dgpp.kernels.rows import Rows
 
 WARPS = 8
+KINDS = ("opened", "once", "thrice")
+"""The activations, in the numbering of `triton_gated`."""
 COLUMNS = 2048  # of a program where no matrix sets them
 
 
-def swiglu_parts(gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array | Fed:
+def swiglu_parts(
+    gate: jax.Array, up: jax.Array, rows: Rows, feeds: Sequence[Feed] = (), *, thrice: bool = False
+) -> jax.Array | Fed:
     """bf16 [R, F]; arguments, order and bits as in `dgpp.kernels.gated`."""
     if gate.shape[0] != up.shape[0]:  # of different formats
         gate, up = summed(gate)[None], summed(up)[None]
-    return _gated(gate, up, gate.shape[0], gate.shape[1:], True, rows, feeds)
+    return _gated(gate, up, gate.shape[0], gate.shape[1:], "thrice" if thrice else "once", rows, feeds)
 
 
 def opened(mix: jax.Array, gate: jax.Array, rows: Rows, feeds: Sequence[Feed] = ()) -> jax.Array | Fed:
     """bf16 [R, H * Dh]; arguments, order and bits as in `dgpp.kernels.gated`."""
     count, heads, dim = mix.shape
-    return _gated(mix, gate, 1, (count, heads * dim), False, rows, feeds)
+    return _gated(mix, gate, 1, (count, heads * dim), "opened", rows, feeds)
 
 
 def _gated(
@@ -37,20 +40,18 @@ def _gated(
     second: jax.Array,
     parts: int,
     shape: tuple[int, ...],
-    swiglu: bool,
+    kind: str,
     rows: Rows,
     feeds: Sequence[Feed],
 ) -> jax.Array | Fed:
     count, columns = shape
-    given = plan(feeds, count, tuple((i, min(i + COLUMNS, columns)) for i in range(0, columns, COLUMNS)))
+    given = plan(feeds, count, ((0, columns),))
     out, *operand = launch(
         gated_rows,
-        (first, second, jnp.asarray(np.array(given.ranges, np.int32)), rows.used),
+        (first, second, given.bounds, rows.used),
         (Out((count, columns), jnp.bfloat16), *given.outs),
-        (given.rows, len(given.ranges)),
-        {"SWIGLU": swiglu, "PARTS": parts, "R": count, "F": columns}
-        | given.constants
-        | {"BLOCK": 1 << (max(stop - start for start, stop in given.ranges) - 1).bit_length()},
+        given.grid,
+        {"KIND": KINDS.index(kind), "PARTS": parts, "R": count, "F": columns} | given.constants,
         warps=WARPS,
         stages=1,
     )

@@ -9,52 +9,62 @@ from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_prepare import store_operand
 
+OPENED = tl.constexpr(0)
+ONCE = tl.constexpr(1)
+THRICE = tl.constexpr(2)
+
+
+@triton.jit
+def swiglu_bf16(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
+    """bf16(bf16(silu(bf16(gate))) * bf16(up)) of float32."""
+    opened = to_bf16(silu(to_bf16(gate).to(tl.float32)))
+    return to_bf16(opened.to(tl.float32) * to_bf16(up).to(tl.float32))
+
 
 @triton.jit
 def gated_rows(
     first: tl.tensor,  # f32 [PARTS, R, F]: the gate of SwiGLU; or [R, F]: the mixed value
     second: tl.tensor,  # f32 [PARTS, R, F]: the other factor; or bf16 [R, F]: the gate
-    bounds: tl.tensor,  # int32 [LEAVES, 2]
+    bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,  # int32 scalar
     out: tl.tensor,  # bf16 [R, F]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
-    SWIGLU: tl.constexpr,
+    KIND: tl.constexpr,  # of `opened`, or SwiGLU that is rounded once or thrice
     PARTS: tl.constexpr,
     R: tl.constexpr,
     F: tl.constexpr,
     FEED: tl.constexpr,
-    LEAVES: tl.constexpr,
+    BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
-    REST: tl.constexpr,
-    BLOCK: tl.constexpr,  # a power of two, at least the columns of a leaf
+    GROUP: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, LEAVES)."""
+    """Grid (RPAD, leaves, blocks of a leaf)."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
     start = tl.load(bounds + 2 * leaf)
     length = tl.load(bounds + 2 * leaf + 1) - start
     live = row < tl.load(used)
-    j = tl.arange(0, BLOCK)
+    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (j < length) & (row < R)
     at = row.to(tl.int64) * F + start + j
     a = tl.load(first + at, mask=inside, other=0.0)
     b = tl.load(second + at, mask=inside, other=0.0).to(tl.float32)
-    if SWIGLU:
+    if KIND != OPENED:
         for part in tl.static_range(1, PARTS):
             a = a + tl.load(first + part * R * F + at, mask=inside, other=0.0)
             b = b + tl.load(second + part * R * F + at, mask=inside, other=0.0)
-        y = to_bf16(silu(a) * b)
+        y = swiglu_bf16(a, b) if KIND == THRICE else to_bf16(silu(a) * b)
     else:
         y = to_bf16(to_bf16(a).to(tl.float32) * to_bf16(sigmoid(b)).to(tl.float32))
     tl.store(out + at, y, mask=inside)
     if FEED:
         store_operand(
-            y.to(tl.float32), start + j, row, leaf, start, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+            y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
         )  # fmt: skip

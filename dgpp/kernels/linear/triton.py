@@ -8,7 +8,9 @@ Formats without a recipe, and ranges that cut their groups too small, run as the
 
 from __future__ import annotations
 
-import functools
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,52 +21,107 @@ import numpy as np
 from dgpp.formats import Weight, format_named
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear import reference
-from dgpp.kernels.linear.arguments import Ranges, check_linear, check_weight
-from dgpp.kernels.linear.triton_prepare import prepare
+from dgpp.kernels.linear.arguments import check_linear, check_weight
+from dgpp.kernels.linear.fed import Fed, bare
+from dgpp.kernels.linear.parts import summed
+from dgpp.kernels.linear.ranges import Ranges
+from dgpp.kernels.linear.triton_form import count_of, fed, form_of, operand_in, steps_of
+from dgpp.kernels.linear.triton_hadamard import rotated
+from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
 from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 
-LARGEST_UNIT = 64  # columns over which an operand is reordered at most
-RUNS = {"sm_90": 2}  # neighbours along K that the matrix instruction takes together, see `triton_decode`
-LARGEST_RUN = 4
-LARGEST_COUNT = 4  # groups in one step at most
-PREPARE_WARPS = 8
+MOST = 4  # matrices in a launch
+LARGEST_EVEN = 64  # common divisor of their sizes that a kernel is told of
 
 
-def linear(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
+def linear(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
     """float32 [R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`.
 
     The sum over K is that of its `parts`, added here in ascending order, where XLA joins it with what takes the result.
     """
+    return summed(linear_parts(x, w, layer, used))
+
+
+def linear_parts(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array) -> jax.Array:
+    """float32 [P, R, N]: the parts of `linear`, for a kernel that adds them in ascending order itself."""
     whole = check_linear(x, w, layer, used)
     found = recipe(format_named(w.format), whole, w.shape[-1])
     if found is None:
-        return reference.linear(x, w, layer, used)
-    ranges = parts(found, w.shape[-1])
-    first, *others = _product(x, w, found, layer, used, ranges)
-    return functools.reduce(jnp.add, others, first)
+        if own := own_kernel(format_named(w.format), whole, w.shape[-1]):
+            return own(bare(x), w, layer, used, None)
+        return reference.linear(bare(x), w, layer, used)[None]
+    return _product(x, [(w, layer)], found, used, parts(found, w.shape[-1]))[0]
 
 
-def linear_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
+def products(x: jax.Array | Fed, ws: Sequence[Weight], layer: jax.Array, used: jax.Array) -> list[jax.Array]:
+    """float32 [P, R, N] of every matrix; arguments as in `dgpp.kernels.linear`, order as in `linear`.
+
+    Rows are brought into each form that the matrices read them in once. Up to MOST matrices of one format share a
+    launch: small ones fill what large ones leave of the device.
+    """
+    x = fed(x, [(w, None) for w in ws], used)
+    outs: list[jax.Array | None] = [None] * len(ws)
+    for some in _together(ws):
+        whole = check_linear(x, ws[some[0]], layer, used)
+        found = recipe(format_named(ws[some[0]].format), whole, x.shape[-1])
+        if found is None:
+            made = [linear_parts(x, ws[i], ws[i].place(layer), used) for i in some]
+        else:
+            given = [(ws[i], ws[i].place(layer)) for i in some]
+            made = _product(x, given, found, used, parts(found, x.shape[-1]))
+        for i, out in zip(some, made, strict=True):
+            outs[i] = out
+    return [out for out in outs if out is not None]
+
+
+def _together(ws: Sequence[Weight]) -> list[list[int]]:
+    """The indices of matrices that share a launch: of one format and K, MOST at most."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    for i, w in enumerate(ws):
+        groups.setdefault((w.format, w.shape[-1]), []).append(i)
+    return [found[i : i + MOST] for found in groups.values() for i in range(0, len(found), MOST)]
+
+
+def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """float32 [len(ranges), R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`."""
     ranges = check_linear(x, w, layer, used, ranges)
     found = recipe(format_named(w.format), ranges, w.shape[-1])
     if found is None:
-        return reference.linear_leaves(x, w, layer, used, ranges)
-    return _product(x, w, found, layer, used, ranges)
+        if own := own_kernel(format_named(w.format), ranges, w.shape[-1]):
+            return own(bare(x), w, layer, used, ranges)
+        return reference.linear_leaves(bare(x), w, layer, used, ranges)
+    return _product(x, [(w, layer)], found, used, ranges)[0]
 
 
-def _product(x: jax.Array, w: Weight, found: Recipe, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
-    rows, n = x.shape[0], w.shape[0]
+def _product(
+    x: jax.Array | Fed, ws: Sequence[tuple[Weight, jax.Array]], found: Recipe, used: jax.Array, ranges: Ranges
+) -> list[jax.Array]:
+    """float32 [len(ranges), R, N] of matrices of one format and K at their layers."""
+    rows = x.shape[0]
     tile = tile_for(architecture(), found, rows)
     given = operand_of(x, found, tile, used, ranges)
-    fields, constants = fields_of(w, found, given.factor)
-    constants |= given.constants | {"LAYERS": fields[0].shape[0] if check_weight("linear", w) else 1}
-    grid = (constants["RPAD"] // tile.rows, -(-n // tile.columns), len(ranges))
-    arguments = (given.values, given.factor, *fields, given.bounds, layer, used)
-    outs = (Out((len(ranges), rows, n), jnp.float32),)
-    return launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)[0]
+    for w, layer in ws:
+        check_linear(bare(x), w, layer, used)
+    # The places of the matrices that lack are filled with the first; no program reads them.
+    slots = [*ws, *[ws[0]] * (MOST - len(ws))]
+    fields = [fields_of(w, found, given.factor)[0] for w, _ in slots]
+    sizes = [w.shape[0] for w, _ in ws] + [0] * (MOST - len(ws))
+    constants = given.constants | {"COLUMNS": fields_of(ws[0][0], found, given.factor)[1]["COLUMNS"]}
+    constants |= {"MATRICES": len(ws), "EVEN": math.gcd(LARGEST_EVEN, *sizes)}
+    constants |= {f"N_{i}": n for i, n in enumerate(sizes)}
+    stacks = [
+        field[0].shape[0] if check_weight("linear", w) else 1 for field, (w, _) in zip(fields, slots, strict=True)
+    ]
+    constants |= {f"LAYERS_{i}": layers for i, layers in enumerate(stacks)}
+    columns = sum(-(-n // tile.columns) for n in sizes)
+    layers = [layer for _, layer in slots]
+    arguments = (given.values, given.factor, *itertools.chain(*zip(*fields, strict=True)), given.bounds, *layers, used)
+    outs = [Out((len(ranges), rows, n) if n else (1,), jnp.float32) for n in sizes]
+    grid = (constants["RPAD"] // tile.rows, columns, len(ranges))
+    made = launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)
+    return list(made[: len(ws)])
 
 
 @dataclass(frozen=True)
@@ -77,24 +134,19 @@ class Operand:
     constants: dict[str, Any]
 
 
-def operand_of(x: jax.Array, found: Recipe, tile: Tile, used: jax.Array, ranges: Ranges, each: int = 1) -> Operand:
+def operand_of(
+    x: jax.Array | Fed, found: Recipe, tile: Tile, used: jax.Array, ranges: Ranges, each: int = 1
+) -> Operand:
     """The operand of rows x bfloat16 [R, K]. Every `each` of them count as one of `used`."""
     rows, k = x.shape
-    step = steps_of(found, tile)
-    width = step // found.planes
-    count = 1 if found.code == "bf16" else step // found.group
-    unit = 0 if found.code in ("bf16", "f16") else min(LARGEST_UNIT, width // count)
-    run = min(RUNS.get(architecture(), LARGEST_RUN), unit // 8)
+    step, form = steps_of(found, tile), form_of(found, tile, rows, ranges)
     lengths = [stop - start for start, stop in ranges]
-    padded = -(-max(lengths) // step) * width
-    rpad = -(-rows // tile.rows) * tile.rows
-    bounds = jnp.asarray(np.array(ranges, np.int32))
     even = all(pair == (i * lengths[0], (i + 1) * lengths[0]) for i, pair in enumerate(ranges))
     constants = {
         "K": k,
         "R": rows,
-        "RPAD": rpad,
-        "PADDED": padded,
+        "RPAD": form.rows if form else -(-rows // tile.rows) * tile.rows,
+        "PADDED": form.padded if form else k,
         "LENGTH": lengths[0] if even else 0,
         "ALIGN": alignment(ranges),
         "TAIL": any(length % step for length in lengths),
@@ -104,31 +156,19 @@ def operand_of(x: jax.Array, found: Recipe, tile: Tile, used: jax.Array, ranges:
         "SCALE_ROWS": found.scale_rows,
         "SCALE_WIDTH": found.scale_width,
         "LAST": LASTS.index(found.last),
-        "UNIT": unit,
-        "RUN": run,
-        "COUNT": count,
+        "UNIT": form.unit if form else 0,
+        "RUN": form.run if form else 1,
+        "COUNT": count_of(found, tile),
         "BN": tile.columns,
         "BR": tile.rows,
         "BK": step,
         "ASM": ASSEMBLY,
     }
-    if found.code == "bf16":
-        return Operand(x, jnp.zeros((), jnp.float32), bounds, constants)
-    block = 1 << (padded - 1).bit_length()
-    values, factor = launch(
-        prepare,
-        (x, bounds, used),
-        (
-            Out((len(ranges), found.planes, rpad, padded), jnp.float16),
-            Out((len(ranges), rpad), jnp.float32),
-        ),
-        (rpad, len(ranges)),
-        {"K": k, "EACH": each, "RPAD": rpad, "PADDED": padded, "PLANES": found.planes, "UNIT": unit}
-        | {"RUN": run, "EXPONENT": found.exponent, "BLOCK": block},
-        warps=PREPARE_WARPS,
-        stages=1,
-    )
-    return Operand(values, factor, bounds, constants)
+    bounds = jnp.asarray(np.array(ranges, np.int32))
+    x = rotated(bare(x)) if found.rotated else x
+    if form is None:
+        return Operand(bare(x), jnp.zeros((), jnp.float32), bounds, constants)
+    return Operand(*operand_in(form, x, used, each), bounds, constants)
 
 
 def fields_of(w: Weight, found: Recipe, absent: jax.Array) -> tuple[tuple[jax.Array, ...], dict[str, Any]]:
@@ -137,10 +177,3 @@ def fields_of(w: Weight, found: Recipe, absent: jax.Array) -> tuple[tuple[jax.Ar
     last = w.arrays[found.last_field] if found.last_field else absent
     constants = {"N": w.shape[-2], "COLUMNS": scale.shape[-1] if found.scale else 1}
     return (w.arrays[found.payload], scale, last), constants
-
-
-def steps_of(found: Recipe, tile: Tile) -> int:
-    """Weights along K in one step of the product kernel: except for bfloat16 one, two or four groups."""
-    size = 2 if found.code in ("bf16", "f16") else 1
-    step = tile.bytes // size * found.planes
-    return step if found.code == "bf16" else min(max(step, found.group), LARGEST_COUNT * found.group)

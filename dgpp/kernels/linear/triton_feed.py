@@ -8,11 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dgpp.kernels.gpu.launch import Out
 from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_form import Form, forms
+
+BLOCK = 512  # columns of one program
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,27 @@ class Plan:
         return self.form.outs if self.form else (Out((1,), jnp.float16), Out((1,), jnp.float32))
 
     @property
+    def block(self) -> int:
+        """Columns of one program: a power of two, groups that are whole."""
+        return max(BLOCK, self.form.group if self.form else 1)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """(rows, leaves, programs of a leaf)."""
+        longest = max(stop - start for start, stop in self.ranges)
+        columns = self.form.padded * self.form.planes if self.form else longest
+        return self.rows, len(self.ranges), -(-columns // self.block)
+
+    @property
     def constants(self) -> dict[str, Any]:
-        """FEED, and those of `triton_prepare.store_operand`."""
+        """FEED, BLOCK, and those of `triton_prepare.store_operand`."""
         empty = Form(self.ranges, self.rows, 1, 1, 0, 1, 0)
-        found = self.form or empty
-        lacking = max(found.padded * found.planes - (stop - start) for start, stop in found.ranges)
-        rest = 1 << (lacking - 1).bit_length() if self.form and lacking > 0 else 0
-        return {"FEED": self.form is not None, **found.constants, "REST": rest}
+        return {"FEED": self.form is not None, "BLOCK": self.block, **(self.form or empty).constants}
+
+    @property
+    def bounds(self) -> jax.Array:
+        """int32 [leaves, 2]: where the ranges begin and end."""
+        return jnp.asarray(np.array(self.ranges, np.int32))
 
     def fed(self, values: jax.Array, operand: jax.Array, factor: jax.Array) -> jax.Array | Fed:
         """The rows with what the kernel left beside them."""

@@ -39,27 +39,30 @@ class Form:
     unit: int
     run: int
     exponent: int
+    group: int = 0  # columns with a shift of their own; 0: those of a range
 
     @property
     def outs(self) -> tuple[Out, Out]:
-        """The operand f16 [leaves, planes, rows, padded] and the factor f32 [leaves, rows] that undoes its shift."""
+        """The operand f16 [leaves, planes, rows, padded] and the factor that undoes its shift, f32 [leaves, rows], or
+        [leaves, groups, rows]."""
         leaves = len(self.ranges)
+        groups = (self.padded * self.planes // self.group,) if self.group else ()
         return (
             Out((leaves, self.planes, self.rows, self.padded), jnp.float16),
-            Out((leaves, self.rows), jnp.float32),
+            Out((leaves, *groups, self.rows), jnp.float32),
         )
 
     @property
     def constants(self) -> dict[str, Any]:
         """Those of `triton_prepare.store_operand`."""
         return {
-            "LEAVES": len(self.ranges),
             "RPAD": self.rows,
             "PADDED": self.padded,
             "PLANES": self.planes,
             "UNIT": self.unit,
             "RUN": self.run,
             "EXPONENT": self.exponent,
+            "GROUP": self.group,
         }
 
     @property
@@ -90,19 +93,17 @@ def form_of(found: Recipe, tile: Tile, rows: int, ranges: Ranges) -> Form | None
     run = min(RUNS.get(architecture(), LARGEST_RUN), unit // 8)
     longest = max(stop - start for start, stop in ranges)
     padded = -(-longest // step) * width
-    return Form(ranges, -(-rows // tile.rows) * tile.rows, padded, found.planes, unit, run, found.exponent)
+    return Form(ranges, -(-rows // tile.rows) * tile.rows, padded, found.planes, unit, run, found.exponent, found.group)
 
 
 def prepared(x: jax.Array, form: Form, used: jax.Array, each: int = 1) -> tuple[jax.Array, jax.Array]:
     """(operand, factor) of rows x bf16 [R, K]. Every `each` of them count as one of `used`."""
-    constants = form.constants
-    del constants["LEAVES"]
     operand, factor = launch(
         prepare,
         (x, form.bounds, used),
         form.outs,
         (form.rows, len(form.ranges)),
-        constants | {"K": x.shape[1], "EACH": each, "BLOCK": 1 << (form.padded - 1).bit_length()},
+        form.constants | {"K": x.shape[1], "EACH": each, "BLOCK": 1 << (form.padded - 1).bit_length()},
         warps=PREPARE_WARPS,
         stages=1,
     )

@@ -1,7 +1,8 @@
-"""Activations for the f16 kernels: bfloat16 rows as f16, shifted by a power of two per row and K range.
+"""Activations for the f16 kernels: bfloat16 rows as f16, shifted by a power of two per row and group of columns.
 
-The shift brings the largest element of the row's range into [2^15, 2^16); with it every element down to 2^-32 of the
-largest is exact in f16. It depends on the row and the range alone. `factor` undoes it.
+The shift brings the largest element of the group into [2^15, 2^16); with it every element down to 2^-32 of the largest
+is exact in f16. It depends on the row and the group alone. `factor` undoes it, where the group's finished sum is added
+to the total.
 """
 
 from __future__ import annotations
@@ -19,37 +20,38 @@ def shift_of(exponent: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def store_operand(
-    value: tl.tensor,  # f32 [any], bfloat16 numbers
-    k: tl.tensor,  # int32 likewise: their columns
+    value: tl.tensor,  # f32 [BLOCK], bfloat16 numbers: columns `first`, `first` + 1, ... of a leaf
+    first: tl.tensor,  # a multiple of GROUP
     row: tl.tensor,
     leaf: tl.tensor,
-    start: tl.tensor,  # where the leaf begins
-    length: tl.tensor,
+    length: tl.tensor,  # of the leaf
     live: tl.tensor,  # whether the row counts; else zeros are stored
     out: tl.tensor,  # f16 [leaves, PLANES, RPAD, PADDED]
-    factor: tl.tensor,  # f32 [leaves, RPAD]
+    factor: tl.tensor,  # f32 [leaves, groups, RPAD]
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
-    REST: tl.constexpr,  # a power of two, at least the columns that a leaf lacks; 0 for none
+    GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,  # a multiple of GROUP
 ) -> None:
-    """What `prepare` does, for one row and leaf whose values are in registers; those outside the leaf are left out."""
-    j = k - start
-    inside = (j >= 0) & (j < length)
-    value = tl.where(inside & live, value, 0.0)
-    shift = shift_of(tl.max(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=0) >> 23)
+    """What `prepare` does in groups, for columns of one row and leaf that are in registers."""
+    GROUPS: tl.constexpr = PADDED * PLANES // GROUP
+    j = first + tl.arange(0, BLOCK)
+    value = tl.where((j < length) & live, value, 0.0)
+    magnitude = tl.reshape(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, (BLOCK // GROUP, GROUP))
+    shift = shift_of(tl.max(magnitude, axis=1) >> 23)
     power = ((shift + 127) << 23).to(tl.float32, bitcast=True)
-    at = leaf.to(tl.int64) * PLANES * RPAD + row
-    place = (at + (j % PLANES) * RPAD) * PADDED + placed(j // PLANES, UNIT, RUN)
-    tl.store(out + place, (value * power).to(tl.float16), mask=inside)
-    if REST:
-        j = length + tl.arange(0, REST)
-        place = (at + (j % PLANES) * RPAD) * PADDED + placed(j // PLANES, UNIT, RUN)
-        tl.store(out + place, tl.zeros((REST,), tl.float16), mask=j < PADDED * PLANES)
-    tl.store(factor + leaf * RPAD + row, ((127 - shift + EXPONENT) << 23).to(tl.float32, bitcast=True))
+    power = tl.reshape(tl.broadcast_to(power[:, None], (BLOCK // GROUP, GROUP)), (BLOCK,))
+    plane = (leaf.to(tl.int64) * PLANES + j % PLANES) * RPAD + row
+    tl.store(
+        out + plane * PADDED + placed(j // PLANES, UNIT, RUN), (value * power).to(tl.float16), mask=j < PADDED * PLANES
+    )
+    g = first // GROUP + tl.arange(0, BLOCK // GROUP)
+    undo = ((127 - shift + EXPONENT) << 23).to(tl.float32, bitcast=True)
+    tl.store(factor + (leaf * GROUPS + g) * RPAD + row, undo, mask=g < GROUPS)
 
 
 @triton.jit
@@ -69,7 +71,7 @@ def prepare(
     bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,  # int32 scalar
     out: tl.tensor,  # f16 [leaves, PLANES, RPAD, PADDED]
-    factor: tl.tensor,  # f32 [leaves, RPAD]
+    factor: tl.tensor,  # f32 [leaves, groups, RPAD]
     K: tl.constexpr,
     EACH: tl.constexpr,  # rows of x that count as one of `used`
     RPAD: tl.constexpr,
@@ -78,6 +80,7 @@ def prepare(
     UNIT: tl.constexpr,  # 0: columns in their order; else in that of `triton_decode.permuted`
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,  # the power of two by which decoded weights are too small
+    GROUP: tl.constexpr,  # columns that have a shift of their own; 0 for those of a leaf
     BLOCK: tl.constexpr,  # a power of two, at least PADDED
 ) -> None:
     """Grid (RPAD, leaves). Rows from `used` on, each EACH of x, and columns past a leaf's end, are zeros."""
@@ -98,12 +101,15 @@ def prepare(
     if PLANES == 2:
         odd = tl.load(x + k * 2 + 1, mask=k * 2 + 1 < length, other=0.0).to(tl.float32)
         magnitude = tl.maximum(magnitude, odd.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
-    exponent = tl.max(magnitude, axis=0) >> 23
-    shift = shift_of(exponent)
+    SHARED: tl.constexpr = GROUP // PLANES if GROUP else BLOCK  # columns of a plane under one shift
+    shift = shift_of(tl.max(tl.reshape(magnitude, (BLOCK // SHARED, SHARED)), axis=1) >> 23)
     power = ((shift + 127) << 23).to(tl.float32, bitcast=True)
+    power = tl.reshape(tl.broadcast_to(power[:, None], (BLOCK // SHARED, SHARED)), (BLOCK,))
     base = leaf.to(tl.int64) * PLANES * RPAD + row
     tl.store(out + base * PADDED + o, (even * power).to(tl.float16), mask=o < PADDED)
     if PLANES == 2:
         tl.store(out + (base + RPAD) * PADDED + o, (odd * power).to(tl.float16), mask=o < PADDED)
+    GROUPS: tl.constexpr = PADDED // SHARED if GROUP else 1
+    g = tl.arange(0, BLOCK // SHARED)
     undo = ((127 - shift + EXPONENT) << 23).to(tl.float32, bitcast=True)
-    tl.store(factor + leaf * RPAD + row, undo)
+    tl.store(factor + (leaf * GROUPS + g) * RPAD + row, undo, mask=g < GROUPS)

@@ -96,6 +96,7 @@ def piece(
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     number: tl.tensor,  # float32 [BN]: the group's scale
+    undo: tl.tensor,  # float32 [BR]: the powers of two that undo the shifts of the rows' group
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
@@ -156,7 +157,7 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    return tl.fma(total, tl.broadcast_to(number[:, None], (BN, BR)), acc)
+    return tl.fma(total, number[:, None] * undo[None, :], acc)
 
 
 @triton.jit
@@ -168,7 +169,7 @@ def halves(tile: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
 @triton.jit
 def tile(
     x: tl.tensor,  # bf16 [R, K], or f16 as `triton_prepare` leaves it
-    factor: tl.tensor,  # f32 [leaves, RPAD]
+    factor: tl.tensor,  # f32 [leaves, groups, RPAD]
     w: tl.tensor,  # the payload [places, N, K / PLANES]
     scale: tl.tensor,  # [places, ceil(N / SCALE_ROWS), COLUMNS]
     last: tl.tensor,  # what the epilogue takes, with places in front
@@ -229,6 +230,15 @@ def tile(
         column = e // EACH * (RPAD * PADDED) + e % EACH
         x_at = x + (leaf.to(tl.int64) * PLANES * RPAD + r[None, :]) * PADDED + column[:, None]
 
+    GROUPS: tl.constexpr = 1 if CODE == BF16 else PADDED * PLANES // GROUP
+    u_at = factor + leaf * (GROUPS * RPAD) + r
+    u0 = tl.full((BR,), 1.0, tl.float32)
+    if CODE != BF16:
+        u0 = tl.load(u_at)
+    u1 = u0
+    if COUNT > 1:
+        u1 = tl.load(u_at + RPAD)
+
     acc = tl.zeros((BN, BR), tl.float32)
     f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, LIFT, BN)
     f1 = f0
@@ -237,27 +247,32 @@ def tile(
     for i in range(steps):
         at = start + i * BK
         left = length // PLANES - i * WIDTH
-        # The scales of the next step are under way during this one.
+        # The scales and shifts of the next step are under way during this one.
+        v0, v1 = u0, u1
+        if CODE != BF16:
+            ahead = tl.minimum((i + 1) * COUNT, GROUPS - COUNT) * RPAD
+            v0 = tl.load(u_at + ahead)
+            v1 = v0
+            if COUNT > 1:
+                v1 = tl.load(u_at + ahead + RPAD)
         g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, LIFT, BN)
         g1 = g0
         if COUNT > 1:
             g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
         acc = piece(
-            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, s_at, at, left, end,
+            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u0, s_at, at, left, end,
             SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
         )  # fmt: skip
         if COUNT > 1:
             acc = piece(
-                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, s_at, at + GROUP, left - EACH, end,
+                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u1, s_at, at + GROUP, left - EACH, end,
                 SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
-        f0, f1 = g0, g1
+        f0, f1, u0, u1 = g0, g1, v0, v1
 
     y = acc
     if LIFT:
         y *= 1.0 / (1 << LIFT)
-    if CODE != BF16:
-        y *= tl.load(factor + leaf * RPAD + r)[None, :]
     if LAST == TIMES_ROW:
         y *= tl.load(last + place * N + first + n).to(tl.float32)[:, None]
     elif LAST == TIMES:
@@ -271,19 +286,66 @@ def tile(
 
 
 @triton.jit
-def product(
-    x: tl.tensor,  # this and the next five as in `tile`, with layers as places
-    factor: tl.tensor,
+def moved(
     w: tl.tensor,
     scale: tl.tensor,
     last: tl.tensor,
-    bounds: tl.tensor,
-    layer: tl.tensor,  # int32 scalar
-    used: tl.tensor,  # int32 scalar
-    out: tl.tensor,  # f32 [leaves, R, N]
+    layer: tl.tensor,
     LAYERS: tl.constexpr,
-    N: tl.constexpr,  # this and the others as in `tile`
+    N: tl.constexpr,
     K: tl.constexpr,
+    PLANES: tl.constexpr,
+    SCALE_ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    LAST: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """(w, scale, last) where the matrix of the layer begins, an int32 scalar in memory that is clamped to LAYERS."""
+    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    scale += place * (tl.cdiv(N, SCALE_ROWS) * COLUMNS)
+    if LAST == TIMES_ROW:
+        last += place * N
+    elif LAST != NOTHING:
+        last += place
+    return w + place * N * (K // PLANES), scale, last
+
+
+@triton.jit
+def product(
+    x: tl.tensor,  # this and the next as in `tile`
+    factor: tl.tensor,
+    w_0: tl.tensor,  # as in `tile`, with layers as places; MATRICES of them, and the first again for those that lack
+    w_1: tl.tensor,
+    w_2: tl.tensor,
+    w_3: tl.tensor,
+    scale_0: tl.tensor,
+    scale_1: tl.tensor,
+    scale_2: tl.tensor,
+    scale_3: tl.tensor,
+    last_0: tl.tensor,
+    last_1: tl.tensor,
+    last_2: tl.tensor,
+    last_3: tl.tensor,
+    bounds: tl.tensor,
+    layer_0: tl.tensor,  # int32 scalars
+    layer_1: tl.tensor,
+    layer_2: tl.tensor,
+    layer_3: tl.tensor,
+    used: tl.tensor,
+    out_0: tl.tensor,  # f32 [leaves, R, N_0], ...
+    out_1: tl.tensor,
+    out_2: tl.tensor,
+    out_3: tl.tensor,
+    MATRICES: tl.constexpr,
+    N_0: tl.constexpr,
+    N_1: tl.constexpr,
+    N_2: tl.constexpr,
+    N_3: tl.constexpr,
+    LAYERS_0: tl.constexpr,
+    LAYERS_1: tl.constexpr,
+    LAYERS_2: tl.constexpr,
+    LAYERS_3: tl.constexpr,
+    EVEN: tl.constexpr,  # a power of two that divides every N
+    K: tl.constexpr,  # this and the others as in `tile`
     R: tl.constexpr,
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
@@ -305,19 +367,52 @@ def product(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles, leaves); the tile of rows is the fastest, so that its weights stay in L2."""
+    """Grid (row tiles, column tiles of one matrix after the other, leaves); the tile of rows is the fastest, so that
+    its weights stay in L2."""
     leaf = tl.program_id(2)
-    first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    column = tl.program_id(1)
+    w, scale, last = moved(w_0, scale_0, last_0, layer_0, LAYERS_0, N_0, K, PLANES, SCALE_ROWS, COLUMNS, LAST)
+    out = out_0
+    n_all = N_0
+    if MATRICES > 1:
+        first_1: tl.constexpr = tl.cdiv(N_0, BN)
+        first_2: tl.constexpr = first_1 + tl.cdiv(N_1, BN)
+        first_3: tl.constexpr = first_2 + tl.cdiv(N_2, BN)
+        begin = 0
+        if column >= first_1:
+            w, scale, last = moved(w_1, scale_1, last_1, layer_1, LAYERS_1, N_1, K, PLANES, SCALE_ROWS, COLUMNS, LAST)
+            out = out_1
+            n_all = N_1
+            begin = first_1
+        if MATRICES > 2:  # noqa: SIM102 - known while compiling, unlike the next
+            if column >= first_2:
+                w, scale, last = moved(
+                    w_2, scale_2, last_2, layer_2, LAYERS_2, N_2, K, PLANES, SCALE_ROWS, COLUMNS, LAST
+                )
+                out = out_2
+                n_all = N_2
+                begin = first_2
+        if MATRICES > 3:  # noqa: SIM102
+            if column >= first_3:
+                w, scale, last = moved(
+                    w_3, scale_3, last_3, layer_3, LAYERS_3, N_3, K, PLANES, SCALE_ROWS, COLUMNS, LAST
+                )
+                out = out_3
+                n_all = N_3
+                begin = first_3
+        column -= begin
+        n_all = tl.multiple_of(n_all, EVEN)
+    first = column * BN
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
-    n = tl.minimum(tl.arange(0, BN), N - 1 - first)
+    n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
+    here = leaf.to(tl.int64) * 0  # the matrix begins at w
     y = tile(
-        x, factor, w, scale, last, bounds, leaf, place, first, n, r, tl.program_id(0) * BR < live,
-        N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
+        x, factor, w, scale, last, bounds, leaf, here, first, n, r, tl.program_id(0) * BR < live,
+        1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
         UNIT, RUN, COUNT, BN, BR, BK, ASM,
     )  # fmt: skip
     y = tl.where(r[None, :] < live, y, 0.0)
-    inside = ((first + tl.arange(0, BN))[:, None] < N) & (r[None, :] < R)
-    out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * N + first + tl.arange(0, BN)[:, None]
+    inside = ((first + tl.arange(0, BN))[:, None] < n_all) & (r[None, :] < R)
+    out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * n_all + first + tl.arange(0, BN)[:, None]
     tl.store(out_at, y, mask=inside)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dgpp.formats import Weight
 from dgpp.kernels.gpu.launch import Out, launch
@@ -29,16 +28,16 @@ def normed(
     if d > LARGEST:
         return reference.normed(x, weight, layer, eps, rows, centred=centred, feeds=feeds)
     given = plan(feeds, count, ((0, d),))
-    levels, widest = (d - 1).bit_length(), max(stop - start for start, stop in given.ranges)
+    levels = (d - 1).bit_length()
     values = weight.arrays["values"]
     out, *operand = launch(
         normed_rows,
-        (x, values, weight.place(layer), jnp.asarray(np.array(given.ranges, np.int32)), rows.used),
+        (x, values, weight.place(layer), given.bounds, rows.used),
         (Out((count, d), jnp.bfloat16), *given.outs),
-        (given.rows, len(given.ranges)),
+        given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | {"BLOCK": 1 << levels, "LEVELS": levels, "WIDTH": 1 << (widest - 1).bit_length()},
+        | {"WIDTH": 1 << levels, "LEVELS": levels},
         warps=WARPS,
         stages=1,
     )
@@ -59,20 +58,19 @@ def gated_normed(
     leaves that cut them, run as the reference does."""
     count, heads, dv = o.shape
     given = plan(feeds, count, ((0, heads * dv),))
-    largest = max(stop - start for start, stop in given.ranges)
     cut = any(edge % dv for pair in given.ranges for edge in pair)
-    if dv & (dv - 1) or dv < 2 or cut or largest > LARGEST or act not in ("sigmoid", "swish"):
+    if dv & (dv - 1) or dv < 2 or cut or dv > given.block or act not in ("sigmoid", "swish"):
         return reference.gated_normed(o, z, weight, layer, eps, act, rows, feeds)
     values = weight.arrays["values"]
     out, *operand = launch(
         gated_heads,
-        (o, z, values, weight.place(layer), jnp.asarray(np.array(given.ranges, np.int32)), rows.used),
+        (o, z, values, weight.place(layer), given.bounds, rows.used),
         (Out((count, heads * dv), jnp.bfloat16), *given.outs),
-        (given.rows, len(given.ranges)),
+        given.grid,
         {"LAYERS": values.size // dv, "PARTS": z.shape[0], "R": count, "V": heads, "DV": dv, "EPS": eps}
         | {"SWISH": act == "swish"}
         | given.constants
-        | {"HEADS": 1 << (largest // dv - 1).bit_length(), "LEVELS": dv.bit_length() - 1},
+        | {"LEVELS": dv.bit_length() - 1},
         warps=WARPS,
         stages=1,
     )

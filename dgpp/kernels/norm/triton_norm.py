@@ -16,7 +16,7 @@ def normed_rows(
     x: tl.tensor,  # bf16 [R, D]
     weight: tl.tensor,  # [LAYERS, D]
     layer: tl.tensor,  # int32 scalar, likewise used
-    bounds: tl.tensor,  # int32 [LEAVES, 2]
+    bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,
     out: tl.tensor,  # bf16 [R, D]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
@@ -27,19 +27,18 @@ def normed_rows(
     EPS: tl.constexpr,
     CENTRED: tl.constexpr,
     FEED: tl.constexpr,
-    LEAVES: tl.constexpr,
+    BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
-    REST: tl.constexpr,
-    BLOCK: tl.constexpr,  # 2^LEVELS, at least D
+    GROUP: tl.constexpr,
+    WIDTH: tl.constexpr,  # 2^LEVELS, at least D
     LEVELS: tl.constexpr,
-    WIDTH: tl.constexpr,  # a power of two, at least the columns of a leaf
 ) -> None:
-    """Grid (RPAD, LEAVES): each sums the whole row and writes its leaf."""
+    """Grid (RPAD, leaves, blocks of a leaf): each sums the whole row and writes its block."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
     start = tl.load(bounds + 2 * leaf)
@@ -47,20 +46,20 @@ def normed_rows(
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     live = row < tl.load(used)
     x += row.to(tl.int64) * D
-    k = tl.arange(0, BLOCK)
+    k = tl.arange(0, WIDTH)
     h = tl.load(x + k, mask=(k < D) & (row < R), other=0.0).to(tl.float32)
-    j = tl.arange(0, WIDTH)
+    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (j < length) & (row < R)
     own = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
     w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
-    mean = tree_rows(tl.reshape(h * h, (1, BLOCK)), 1, BLOCK, LEVELS) * (1.0 / D)
+    mean = tree_rows(tl.reshape(h * h, (1, WIDTH)), 1, WIDTH, LEVELS) * (1.0 / D)
     inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
-    y = to_bf16(own * tl.broadcast_to(inverse, (WIDTH,)) * (1.0 + w if CENTRED else w))
+    y = to_bf16(own * tl.broadcast_to(inverse, (BLOCK,)) * (1.0 + w if CENTRED else w))
     tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
     if FEED:
         store_operand(
-            y.to(tl.float32), start + j, row, leaf, start, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+            y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
         )  # fmt: skip
 
 
@@ -70,7 +69,7 @@ def gated_heads(
     z: tl.tensor,  # f32 [PARTS, R, V * DV]
     weight: tl.tensor,  # [LAYERS, DV]
     layer: tl.tensor,  # int32 scalar, likewise used
-    bounds: tl.tensor,  # int32 [LEAVES, 2], multiples of DV
+    bounds: tl.tensor,  # int32 [leaves, 2], multiples of DV
     used: tl.tensor,
     out: tl.tensor,  # bf16 [R, V * DV]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
@@ -83,25 +82,25 @@ def gated_heads(
     EPS: tl.constexpr,
     SWISH: tl.constexpr,
     FEED: tl.constexpr,
-    LEAVES: tl.constexpr,
+    BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
     PADDED: tl.constexpr,
     PLANES: tl.constexpr,
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
-    REST: tl.constexpr,
-    HEADS: tl.constexpr,  # a power of two, at least the heads of a leaf
+    GROUP: tl.constexpr,
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, LEAVES)."""
+    """Grid (RPAD, leaves, blocks of a leaf)."""
+    HEADS: tl.constexpr = BLOCK // DV
     row = tl.program_id(0)
     leaf = tl.program_id(1)
     start = tl.load(bounds + 2 * leaf)
     length = tl.load(bounds + 2 * leaf + 1) - start
     live = row < tl.load(used)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
-    j = tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
+    j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
     inside = (j < length) & (row < R)
     at = row.to(tl.int64) * (V * DV) + start + j
     w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
@@ -117,8 +116,7 @@ def gated_heads(
     y = to_bf16(y * (silu(gate) if SWISH else sigmoid(gate)))
     tl.store(out + at, y, mask=inside)
     if FEED:
-        flat = tl.reshape(y.to(tl.float32), (HEADS * DV,))
         store_operand(
-            flat, start + tl.arange(0, HEADS * DV), row, leaf, start, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, REST,
+            tl.reshape(y.to(tl.float32), (BLOCK,)), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from dgpp.kernels.triton_rings import write_ring
 
 STRIP = 8  # columns of a head's state in one program: 4 for each of two groups of 16 lanes
 WARPS = 1
-HEADS = 8  # of one program that makes inputs
+HEADS = 4  # of one program that makes inputs
 
 
 def gated_delta(

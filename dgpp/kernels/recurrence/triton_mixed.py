@@ -85,7 +85,8 @@ def mixed_rows(
             if tap != WIDTH - 1:
                 past = tl.maximum(at - (WIDTH - 1 - tap), 0) % DEPTH
                 far = ring + ((state.to(tl.int64) * S + mine) * DEPTH + past) * C + channel
-                x = tl.where(near, x, tl.load(far, mask=there & (near == 0) & (at >= WIDTH - 1 - tap), other=0.0).to(tl.float32))
+                kept = there & (near == 0) & (at >= WIDTH - 1 - tap)
+                x = tl.where(near, x, tl.load(far, mask=kept, other=0.0).to(tl.float32))
             else:
                 tl.store(here + row * C + channel, to_bf16(x), mask=there)
             w = tl.load(conv + (place * C + channel) * WIDTH + tap, mask=there, other=0.0).to(tl.float32)
