@@ -62,7 +62,8 @@ def segments(
     G: tl.constexpr,  # 1, or DK: decays of a row and head
     BV: tl.constexpr,
 ) -> None:
-    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Slot 0 also zeroes what padding reads."""
+    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Padding rows, which the
+    slots share, come out as zeros."""
     head = tl.program_id(1)
     mine = tl.program_id(2)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
@@ -78,8 +79,6 @@ def segments(
 
     i = tl.arange(0, DK)
     j = tl.program_id(0) * BV + tl.arange(0, BV)
-    for r in range(tl.where(mine == 0, tl.minimum(tl.load(used), R), R), R):
-        tl.store(o + (r * V + head) * DV + j, tl.zeros((BV,), tl.float32))
     key = tl.load(key_index + head)
     e = tl.arange(0, DK) if G > 1 else 0
     at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
@@ -112,6 +111,8 @@ def segments(
         tl.store(o + (r * V + head) * DV + j, tl.sum(s * q_now[None, :], axis=1))
         if r + 1 == border:
             tl.store(new + at, s)
+    for r in range(tl.minimum(tl.load(used), R) + mine, R, S):
+        tl.store(o + (r * V + head) * DV + j, tl.zeros((BV,), tl.float32))
 
 
 @triton.jit
