@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
-from dgpp.kernels.gated.reference import swiglu_bf16
-from dgpp.kernels.linear import Ranges
+from dgpp.kernels.linear.parts import summed
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rounding import rounded, sigmoid_f32
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
@@ -50,23 +50,25 @@ def moe(
     """
     zero, used = rows.zero, rows.used
 
-    def project(weight: Any) -> jax.Array:
-        return kernels.linear(x, weight, weight.place(layer), used)
-
-    logits = taps("moe.logits", to_bf16(project(w["gate"])))
-    experts, weights = kernels.route(logits, k, zero)
+    shared = w["shared_expert"]
+    apart = (w["gate"], shared["gate_proj"], shared["up_proj"], w["shared_expert_gate"])
+    router, *both, share = kernels.products(x, apart, layer, used)
+    taps("moe.logits", lambda: to_bf16(summed(router)))
+    experts, weights = kernels.route(router, k, zero)
     taps("moe.experts", experts)
     taps("moe.weights", weights)
     opened, down = _opened(w["experts"]), w["experts"]["down_proj"]
     places = [weight.place(layer) for weight in opened]
-    act = taps("moe.act", kernels.grouped_gated(x, experts, opened, places, used, zero))
+    feeds = ((down, expert_ranges),)
+    act = kernels.grouped_gated(x, experts, opened, places, used, zero, feeds=feeds)
+    taps("moe.act", act)
     total = kernels.grouped_down(act, experts, weights, down, down.place(layer), used, expert_ranges, zero)
 
-    shared = w["shared_expert"]
-    act = taps("moe.shared_act", swiglu_bf16(project(shared["gate_proj"]), project(shared["up_proj"]), zero))
-    gate = to_bf16(project(w["shared_expert_gate"])).astype(jnp.float32)
-    gate = taps("moe.shared_weight", to_bf16(sigmoid_f32(gate, zero))).astype(jnp.float32)
     down = shared["down_proj"]
+    act = kernels.swiglu_parts(*both, rows, feeds=((down, shared_ranges),), thrice=True)
+    taps("moe.shared_act", act)
+    gate = to_bf16(summed(share)).astype(jnp.float32)
+    gate = taps("moe.shared_weight", to_bf16(sigmoid_f32(gate, zero))).astype(jnp.float32)
     one = kernels.linear_leaves(act, down, down.place(layer), used, shared_ranges)
     return taps("moe.out", world.fold(to_bf16(total + rounded(one * gate, zero))))
 

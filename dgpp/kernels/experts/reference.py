@@ -12,6 +12,7 @@ from dgpp.formats import Weight, format_named
 from dgpp.kernels.experts import composed
 from dgpp.kernels.experts.arguments import check_grouped
 from dgpp.kernels.linear.arguments import check_weight
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.product import leaves
 
@@ -53,6 +54,7 @@ def grouped_gated(
     layers: Sequence[jax.Array],
     used: jax.Array,
     zero: jax.Array,
+    feeds: Sequence[Feed] = (),
 ) -> jax.Array:
     """bf16 [R, E', I]; arguments, order and promise as in `dgpp.kernels.experts`."""
     return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)

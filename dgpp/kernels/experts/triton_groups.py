@@ -3,7 +3,8 @@
 A pair is r * E' + j for the j-th expert of row r. A tile is up to BR pairs of one expert; a matrix is read once for a
 tile. Of an expert's pairs the tiles take BR after BR in ascending order. Two tables say so: `place` int32 [T], the
 expert of each tile, or -1 where there is none, and `members` int32 [T, BR], its pairs, then -1. T is fixed while
-tracing, by the most that there can be. What a tile holds decides no bits.
+tracing, by the most that there can be. For few pairs there are no tables: every pair may start a tile, and `tile_of`
+finds out. What a tile holds decides no bits.
 """
 
 from __future__ import annotations
@@ -26,33 +27,34 @@ def chosen(
 
 
 @triton.jit
-def group_few(
+def tile_of(
     experts: tl.tensor,  # int32 [P]
     used: tl.tensor,  # int32 scalar
-    place: tl.tensor,  # int32 [P]
-    members: tl.tensor,  # int32 [P, BR]
+    mine: tl.tensor,  # int32 scalar: a pair
     P: tl.constexpr,
     PPAD: tl.constexpr,  # a power of two, at least P
-    CHOSEN: tl.constexpr,  # experts of a row
+    EACH: tl.constexpr,  # pairs of a row
     HELD: tl.constexpr,
     BR: tl.constexpr,
-) -> None:
-    """Grid (P,): a tile starts at every pair that has a multiple of BR pairs of its expert before it."""
-    mine = tl.program_id(0)
-    live = tl.load(used) * CHOSEN
-    pair = tl.arange(0, PPAD)
+) -> tl.tensor:
+    """(expert, int32 [BR] its pairs) of the tile that starts at a pair; -1 for the expert where none does.
+
+    One does where a multiple of BR pairs of the same expert lie before. Of one row every pair is a tile of its own.
+    """
+    live = tl.load(used) * EACH
     own = chosen(experts, mine, live, P, HELD)
-    same = (chosen(experts, pair, live, P, HELD) == own) & (own >= 0)
-    rank = tl.cumsum(same.to(tl.int32), axis=0) - 1
-    before = tl.sum((same & (pair < mine)).to(tl.int32), axis=0)
-    starts = (own >= 0) & (before % BR == 0)
-    tl.store(place + mine, tl.where(starts, own, -1))
-    inside = same & starts & (rank >= before) & (rank < before + BR)
-    at = members + mine * BR
-    tl.store(at + rank - before, pair, mask=inside)
-    count = tl.sum(inside.to(tl.int32), axis=0)
     slot = tl.arange(0, BR)
-    tl.store(at + slot, tl.full((BR,), -1, tl.int32), mask=slot >= count)
+    if P == EACH:
+        members = tl.where(slot == 0, mine, -1)
+    else:
+        pair = tl.arange(0, PPAD)
+        same = (chosen(experts, pair, live, P, HELD) == own) & (own >= 0)
+        before = tl.sum((same & (pair < mine)).to(tl.int32), axis=0)
+        rank = tl.cumsum(same.to(tl.int32), axis=0) - 1
+        found = same[None, :] & (rank[None, :] == before + slot[:, None])
+        members = tl.sum(tl.where(found, pair[None, :] + 1, 0), axis=1) - 1
+        own = tl.where(before % BR == 0, own, -1)
+    return own, members
 
 
 @triton.jit
@@ -61,13 +63,13 @@ def count(
     used: tl.tensor,  # int32 scalar
     counts: tl.tensor,  # int32 [HELD]
     P: tl.constexpr,
-    CHOSEN: tl.constexpr,
+    EACH: tl.constexpr,
     HELD: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     """Grid (HELD,): how many pairs each expert has."""
     mine = tl.program_id(0)
-    live = tl.load(used) * CHOSEN
+    live = tl.load(used) * EACH
     found = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, P, BLOCK):
         found += (chosen(experts, first + tl.arange(0, BLOCK), live, P, HELD) == mine).to(tl.int32)
@@ -75,14 +77,14 @@ def count(
 
 
 @triton.jit
-def group_many(
+def group(
     experts: tl.tensor,  # int32 [P]
     used: tl.tensor,  # int32 scalar
     counts: tl.tensor,  # int32 [HELD]
     place: tl.tensor,  # int32 [T]
     members: tl.tensor,  # int32 [T, BR]
     P: tl.constexpr,
-    CHOSEN: tl.constexpr,
+    EACH: tl.constexpr,
     HELD: tl.constexpr,
     HPAD: tl.constexpr,  # a power of two, at least HELD
     T: tl.constexpr,
@@ -91,7 +93,7 @@ def group_many(
 ) -> None:
     """Grid (HELD,): the tiles of each expert, in ascending order of experts."""
     mine = tl.program_id(0)
-    live = tl.load(used) * CHOSEN
+    live = tl.load(used) * EACH
     expert = tl.arange(0, HPAD)
     tiles = tl.cdiv(tl.load(counts + expert, mask=expert < HELD, other=0), BR)
     first = tl.sum(tl.where(expert < mine, tiles, 0), axis=0)

@@ -12,12 +12,12 @@ from dgpp.kernels.route.triton_softmax import choose
 WARPS = 4
 
 
-def route(logits: jax.Array, k: int, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
+def route(parts: jax.Array, k: int, zero: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(experts int32 [R, k], weights bf16 [R, k]); arguments and order as in `dgpp.kernels.route`."""
-    check_route(logits, k)
-    rows, experts = logits.shape
+    check_route(parts, k)
+    count, rows, experts = parts.shape
     outs = (Out((rows, k), jnp.int32), Out((rows, k), jnp.bfloat16))
-    constants = {"E": experts, "EPAD": max(2, 1 << (experts - 1).bit_length())}
+    constants = {"PARTS": count, "R": rows, "E": experts, "EPAD": max(2, 1 << (experts - 1).bit_length())}
     constants |= {"CHOSEN": k, "CPAD": max(2, 1 << (k - 1).bit_length())}
-    chosen, weights = launch(choose, (logits,), outs, (rows,), constants, warps=WARPS, stages=1)
+    chosen, weights = launch(choose, (parts,), outs, (rows,), constants, warps=WARPS, stages=1)
     return chosen, weights

@@ -14,9 +14,11 @@ _TINY = tl.constexpr(2.0**-126)
 
 @triton.jit
 def choose(
-    logits: tl.tensor,  # floating point [R, E]
+    parts: tl.tensor,  # f32 [PARTS, R, E]
     experts: tl.tensor,  # int32 [R, CHOSEN]
     weights: tl.tensor,  # bf16 [R, CHOSEN]
+    PARTS: tl.constexpr,
+    R: tl.constexpr,
     E: tl.constexpr,
     EPAD: tl.constexpr,  # a power of two, at least E and 2
     CHOSEN: tl.constexpr,
@@ -26,7 +28,11 @@ def choose(
     row = tl.program_id(0)
     e = tl.arange(0, EPAD)
     j = tl.arange(0, CPAD)
-    h = tl.load(logits + row.to(tl.int64) * E + e, mask=e < E, other=float("-inf")).to(tl.float32)
+    at = parts + row.to(tl.int64) * E + e
+    h = tl.load(at, mask=e < E, other=float("-inf"))
+    for part in tl.static_range(1, PARTS):
+        h += tl.load(at + part * R * E, mask=e < E, other=0.0)
+    h = to_bf16(h).to(tl.float32)
     odds = exp_f32(h - tl.max(h, axis=0))
     p = tl.div_rn(odds, tl.broadcast_to(tree_sum(odds, EPAD), (EPAD,)))
     p = tl.where(p < _TINY, 0.0, p)  # as on a processor that has no subnormal numbers
