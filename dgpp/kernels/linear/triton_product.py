@@ -294,6 +294,7 @@ def moved(
     LAYERS: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    CODE: tl.constexpr,
     PLANES: tl.constexpr,
     SCALE_ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -306,6 +307,8 @@ def moved(
         last += place * N
     elif LAST != NOTHING:
         last += place
+    if CODE >= E4M3:
+        w = w.to(tl.pointer_type(tl.uint8))  # whatever the width of the array's elements
     return w + place * N * (K // PLANES), scale, last
 
 
@@ -371,7 +374,7 @@ def product(
     its weights stay in L2."""
     leaf = tl.program_id(2)
     column = tl.program_id(1)
-    w, scale, last = moved(w_0, scale_0, last_0, layer_0, LAYERS_0, N_0, K, PLANES, SCALE_ROWS, COLUMNS, LAST)
+    w, scale, last = moved(w_0, scale_0, last_0, layer_0, LAYERS_0, N_0, K, CODE, PLANES, SCALE_ROWS, COLUMNS, LAST)
     out = out_0
     n_all = N_0
     if MATRICES > 1:
@@ -380,14 +383,16 @@ def product(
         first_3: tl.constexpr = first_2 + tl.cdiv(N_2, BN)
         begin = 0
         if column >= first_1:
-            w, scale, last = moved(w_1, scale_1, last_1, layer_1, LAYERS_1, N_1, K, PLANES, SCALE_ROWS, COLUMNS, LAST)
+            w, scale, last = moved(
+                w_1, scale_1, last_1, layer_1, LAYERS_1, N_1, K, CODE, PLANES, SCALE_ROWS, COLUMNS, LAST
+            )
             out = out_1
             n_all = N_1
             begin = first_1
         if MATRICES > 2:  # noqa: SIM102 - known while compiling, unlike the next
             if column >= first_2:
                 w, scale, last = moved(
-                    w_2, scale_2, last_2, layer_2, LAYERS_2, N_2, K, PLANES, SCALE_ROWS, COLUMNS, LAST
+                    w_2, scale_2, last_2, layer_2, LAYERS_2, N_2, K, CODE, PLANES, SCALE_ROWS, COLUMNS, LAST
                 )
                 out = out_2
                 n_all = N_2
@@ -395,7 +400,7 @@ def product(
         if MATRICES > 3:  # noqa: SIM102
             if column >= first_3:
                 w, scale, last = moved(
-                    w_3, scale_3, last_3, layer_3, LAYERS_3, N_3, K, PLANES, SCALE_ROWS, COLUMNS, LAST
+                    w_3, scale_3, last_3, layer_3, LAYERS_3, N_3, K, CODE, PLANES, SCALE_ROWS, COLUMNS, LAST
                 )
                 out = out_3
                 n_all = N_3

@@ -1,0 +1,55 @@
+"""The matrix instruction of every kind of weight is the one that the file of tiles names, at every number of rows."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
+)
+
+OPCODES = {"wgmma": "HGMMA", "mma.sync": "HMMA"}
+
+
+def check(architecture: str, kinds: list[str], rows: tuple[int, ...]) -> None:
+    """Compiles the product kernel of each kind for each number of rows."""
+    from bench.compiled import compiled, launches
+    from bench.tune import KINDS
+    from dgpp.kernels.linear.triton_tiles import TILES
+
+    for kind in kinds:
+        wanted = OPCODES[TILES[architecture][kind].instruction]
+        for count in rows:
+            *_, launch = launches(KINDS[kind], count, architecture)
+            found = {code.split(".")[0] for code in compiled(launch, architecture).opcodes}
+            assert found & set(OPCODES.values()) == {wanted}, f"{kind}, {count} rows"
+
+
+@pytest.mark.parametrize("architecture", ["sm_90", "sm_121"])
+def test_the_class_is_the_pinned_one(architecture: str) -> None:
+    if architecture == "sm_121" and importlib.metadata.version("triton") < "3.9":
+        pytest.skip("the disassembler of Triton before 3.9 does not know sm_121")
+    check(architecture, ["e4m3", "e4m3 under powers of two", "e2m1"], (1, 300))
+
+
+@pytest.mark.gpu
+def test_the_class_is_the_pinned_one_on_this_device() -> None:
+    from dgpp.kernels.gpu.launch import architecture
+    from dgpp.kernels.linear.triton_tiles import TILES
+
+    check(architecture(), list(TILES[architecture()]), (16, 17, 64, 2048))
+
+
+def test_every_architecture_has_every_kind_and_class_of_row_counts() -> None:
+    from dgpp.kernels.linear.triton_tiles import ROWS, TILES
+
+    assert len({tuple(sorted(kinds)) for kinds in TILES.values()}) == 1
+    for kinds in TILES.values():
+        for tuned in kinds.values():
+            assert tuned.instruction in OPCODES
+            assert tuple(tuned.tiles) == ROWS
+            assert all(tile.rows <= max(ROWS) * 2 and tile.columns % 16 == 0 for tile in tuned.tiles.values())
+            assert all(tuned.tiles[size].rows == size for size in ROWS[:-1])
