@@ -6,6 +6,9 @@ once, the inputs and the outputs. `seconds` are all launches of an op, `product_
 
 from __future__ import annotations
 
+import collections
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.device import device_seconds
+from bench.device import events
+from bench.linear import rates
 from bench.random_weights import random_weight
 from dgpp.formats import Weight
 from dgpp.kernels import select
@@ -58,21 +62,31 @@ def choice(rows: int, held: int, chosen: int, seed: int) -> jax.Array:
     return jnp.asarray(np.sort(order, axis=1), jnp.int32)
 
 
+def seconds_of(run: Callable[[], Any], calls: int) -> dict[str, float]:
+    """Seconds on the device by kernel name, of one call of an op: all of its launches together."""
+    found: collections.Counter[str] = collections.Counter()
+    for event in events(run):
+        found[event.name] += event.seconds / calls  # type: ignore[assignment]
+    return dict(found)
+
+
 def expert_bytes(w: Weight) -> int:
     """Bytes of one expert's matrix."""
     return sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in w.arrays.values())
 
 
-def mixture_rows(m: Mixture, format: str, counts: tuple[int, ...], read_gbps: float) -> list[Row]:
+def mixture_rows(m: Mixture, format: str, counts: Sequence[int], read_gbps: float, clock: float) -> list[Row]:
     """Rows of the record: the gated and the down op at several numbers of rows."""
     once = sum(expert_bytes(random_experts(format, 1, 1, *shape)) for shape in ((2 * m.inner, m.d), (m.d, m.inner)))
     layers = max(1, min(4, LAYERS_BYTES // (once * m.held)))
     gate, up = (random_experts(format, layers, m.held, m.inner, m.d, seed) for seed in (0, 1))
     down = random_experts(format, layers, m.held, m.d, m.inner, 2)
-    return [row for rows in counts for row in rows_at(m, (gate, up), down, rows, read_gbps)]
+    return [row for rows in counts for row in rows_at(m, (gate, up), down, rows, read_gbps, clock)]
 
 
-def rows_at(m: Mixture, opened: tuple[Weight, ...], closed: Weight, rows: int, read_gbps: float) -> list[Row]:
+def rows_at(
+    m: Mixture, opened: tuple[Weight, ...], closed: Weight, rows: int, read_gbps: float, clock: float
+) -> list[Row]:
     """The two ops at one number of rows."""
     calls = CALLS if rows <= 64 else 2
     layers = next(iter(closed.arrays.values())).shape[0]
@@ -95,24 +109,26 @@ def rows_at(m: Mixture, opened: tuple[Weight, ...], closed: Weight, rows: int, r
     moved = distinct * sum(expert_bytes(one) for one in opened) + 2 * rows * (m.d + m.inner * m.chosen)
     one = row_of(
         ("grouped_gated", m, opened[0].format, rows, distinct, int(moved)),
-        device_seconds(lambda: gated(x, routed, opened, used)),
+        seconds_of(lambda: gated(x, routed, opened, used), calls),
         read_gbps,
+        clock,
     )
     moved = distinct * expert_bytes(closed) + rows * (2 * m.inner * m.chosen + 16 * m.d)
     two = row_of(
         ("grouped_down", m, closed.format, rows, distinct, int(moved)),
-        device_seconds(lambda: down(act, routed, closed, used)),
+        seconds_of(lambda: down(act, routed, closed, used), calls),
         read_gbps,
+        clock,
     )
     return [one, two]
 
 
-def row_of(what: tuple[str, Mixture, str, int, float, int], seconds: dict[str, float], read_gbps: float) -> Row:
+def row_of(
+    what: tuple[str, Mixture, str, int, float, int], seconds: dict[str, float], read_gbps: float, clock: float
+) -> Row:
     """A row of the record, printed: (op, mixture, format, rows, experts, bytes) and what its kernels took."""
     op, m, format, rows, distinct, nbytes = what
-    total = sum(seconds.values())
-    gbps = nbytes / total / 1e9
-    row = {
+    row: Row = {
         "name": f"{op}, {m.name}, {format}, {rows} rows",
         "kernel": op,
         "format": format,
@@ -120,21 +136,26 @@ def row_of(what: tuple[str, Mixture, str, int, float, int], seconds: dict[str, f
         "K": str(m.d),
         "rows": rows,
         "experts_count": round(distinct),
-        "seconds": total,
+        "seconds": sum(seconds.values()),
         "bytes": nbytes,
-        "gbps": gbps,
-        "fraction": gbps / read_gbps,
         "product_seconds": seconds["grouped"],
     }
+    row = rates(row, read_gbps, clock)
     others = ", ".join(f"{name[:24]} {value * 1e6:.1f}" for name, value in seconds.items() if name != "grouped")
     print(
-        f"{row['name']}: {distinct:.0f} experts, {nbytes / 1e6:.0f} MB, {total * 1e6:.1f} us {gbps / read_gbps:.0%}; "
-        f"product {seconds['grouped'] * 1e6:.1f} us {nbytes / seconds['grouped'] / 1e9 / read_gbps:.0%}; {others}",
+        f"{row['name']}: {distinct:.0f} experts, {nbytes / 1e6:.0f} MB, {row['seconds'] * 1e6:.1f} us = "
+        f"{row['fraction']:.0%}, {row['sm_bytes_per_cycle']:.1f} bytes/SM/cycle; product "
+        f"{seconds['grouped'] * 1e6:.1f} us = {nbytes / seconds['grouped'] / 1e9 / read_gbps:.0%}; {others}",
         flush=True,
     )
     return row
 
 
-def rows_of(read_gbps: float, counts: tuple[int, ...] = ROWS) -> list[Row]:
-    """All rows of the record."""
-    return [row for m in MIXTURES for f in m.formats for row in mixture_rows(m, f, counts, read_gbps)]
+def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
+    """All rows of the record; no mixture is begun after `stop`, a monotonic time."""
+    found = []
+    for m in MIXTURES:
+        for format in m.formats:
+            if time.monotonic() < stop:
+                found += mixture_rows(m, format, ROWS, read_gbps, clock)
+    return found

@@ -1,7 +1,7 @@
 """The GPU kernels at real shapes: bytes moved against the memory's read bandwidth, measured in the same run.
 
-    python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--state] [--partners] [--seconds 300]
-        [--record]
+    python -m bench.kernels [--formats bf16,nvfp4] [--rows 1,4,8,16,32,64,2048] [--state] [--experts] [--partners]
+        [--seconds 300] [--record]
 
 Weights lie stacked, as the engine's do, and a pass walks them layer by layer, several times the L2 in all. `seconds`
 are the device's own, from JAX's profiler: the median of a kernel's launches in a pass. `prepare_seconds` is the kernel
@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bench import linear
+from bench import experts, linear
 from bench.device import busy_clock, device_seconds, read_bandwidth
 from bench.shapes import FORMATS
 from dgpp.kernels import select
@@ -131,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=words, default=["1", "4", "8", "16", "32", "64", "2048"])
     parser.add_argument("--seconds", type=float, default=400, help="start no new weight after this long")
     parser.add_argument("--state", action="store_true", help="attention and gated_delta too")
+    parser.add_argument("--experts", action="store_true", help="the experts' ops too")
     parser.add_argument("--partners", action="store_true", help="PyTorch's kernels too")
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/kernels.json")
     options = parser.parse_args(arguments)
@@ -144,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += [attention_row(2048, 8192, True, gbps)]
         found += [delta_row(count, False, gbps) for count in (1, 16)]
         found += [delta_row(2048, True, gbps)]
+    if options.experts:
+        found += experts.rows_of(gbps, clock, stop)
     if options.partners:
         found += linear.partner_rows(rows, gbps, clock)
     found += linear.linear_rows(gbps, clock, stop, options.formats, rows)

@@ -86,12 +86,10 @@ def grouped(
         return
     r = tl.maximum(pair, 0) // CHOSEN
     first = tl.program_id(1) * BN
-    inside = ((first + tl.arange(0, BN))[:, None] < OUTPUTS) & (pair[None, :] >= 0)
     n = tl.minimum(tl.arange(0, BN), OUTPUTS - 1 - first)
     which = tl.program_id(2) % MATRICES
     leaf = tl.program_id(2) // MATRICES
     width: tl.constexpr = OUTPUTS if GATED else MATRICES * OUTPUTS
-    out_at = out + pair[None, :].to(tl.int64) * width + first + tl.arange(0, BN)[:, None]
     total = tl.zeros((BN, BR), tl.float32)
     gate = total
     for i in range((LEAVES if IN_TURN else 1) * (2 if GATED else 1)):
@@ -120,13 +118,20 @@ def grouped(
                 gate = tl.where(i == LEAVES, total, gate)
             total = tl.where(leaf == 0, y, total + y)
         else:
-            tl.store(out_at + (leaf.to(tl.int64) * (P * width) + which * OUTPUTS), y, mask=inside)
-    if GATED:
-        tl.store(out_at, swiglu_bf16(gate, total), mask=inside)
-    elif ADD:
-        if out.dtype.element_ty == tl.bfloat16:
+            # Of this turn: what is the same in all of them would be kept, for every output, in a register.
+            row = leaf * P + pair
+            column = first + which * OUTPUTS + tl.arange(0, BN)
+            there = (column < (which + 1) * OUTPUTS)[:, None] & (row >= leaf * P)[None, :]
+            tl.store(out + row.to(tl.int64)[None, :] * width + column[:, None], y, mask=there)
+    if ADD:
+        if GATED:
+            total = swiglu_bf16(gate, total)
+        elif out.dtype.element_ty == tl.bfloat16:
             total = to_bf16(total)
-        tl.store(out_at + which * OUTPUTS, total, mask=inside)
+        n = first + tl.arange(0, BN)
+        there = (n < OUTPUTS)[:, None] & (pair >= 0)[None, :]
+        column = n if GATED else n + which * OUTPUTS
+        tl.store(out + pair.to(tl.int64)[None, :] * width + column[:, None], total, mask=there)
 
 
 @triton.jit
