@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight, format_named
+from dgpp.formats.base import ANY
 from dgpp.kernels.experts import triton as experts
 from dgpp.kernels.gpu import launch as gpu
 from dgpp.kernels.gpu.launch import Out
@@ -31,13 +32,20 @@ from dgpp.kernels.linear.triton import linear
 from dgpp.ops.records import write_record
 
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
-FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64")
+TYPES |= {"uint32": "*u32", "int16": "*i16"}
+FORMATS = (
+    *("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64"),
+    *("bf12", "nf4i8", "mixed346_3", "mixed346_4", "mixed346_6", "exl3_4_mul1", "exl3_3.5_mul1", "exl3_3_3inst"),
+    *("int8_planes_g128", "gptq_int4_g128_asym_v1", "gptq_int8_g128_asym_v1"),
+)
 SHAPE = (17408, 5120)  # of gate_proj and up_proj of Qwen3.8-27B
 EXPERTS = (256, 1024, 3072, 8)  # of Qwen3.5-122B-A10B: how many, I, D, and how many a row takes
 EXPERT_FORMATS = ("fp8_block128_bf16", "nvfp4", "mxfp4_deepseek")
 GB10_READ = 232e9  # bytes a second
 GB10_ISSUE = 4 * 48 * 2.4e9  # warp instructions a second
-WIDE = ("F2FP", "HGMMA", "LDS", "STS", "LDG", "LDGSTS", "STG", "LDSM", "HMMA", "SHFL")
+WIDE = ("F2FP", "HGMMA", "LDS", "STS", "LDG", "LDGSTS", "STG", "LDSM", "HMMA", "SHFL", "IGMMA", "IMMA")
+INSTRUCTIONS = ("HGMMA", "IGMMA", "HMMA", "IMMA")
+SOME = 8  # the length of what follows from the data
 
 
 @dataclass(frozen=True)
@@ -154,14 +162,17 @@ def launches(format: str, rows: int, architecture: str) -> list[Launch]:
     """The launches of `linear` on a weight of SHAPE."""
     kind, scalar = format_named(format), jax.ShapeDtypeStruct((), jnp.int32)
     resident = {name: array for name, array in kind.arrays(SHAPE).items() if array.resident}
-    stack = {name: jax.ShapeDtypeStruct((2, *array.shape), array.dtype) for name, array in resident.items()}
+    stack = {
+        name: jax.ShapeDtypeStruct((2, *(SOME if size == ANY else size for size in array.shape)), array.dtype)
+        for name, array in resident.items()
+    }
     x, w = jax.ShapeDtypeStruct((rows, SHAPE[1]), jnp.bfloat16), Weight(stack, format, SHAPE)
     return launched(linear, x, w, scalar, scalar, architecture=architecture)
 
 
 def linear_row(format: str, rows: int, architecture: str) -> dict[str, Any]:
     """A row of the record: the product kernel of one format at one number of rows."""
-    *_, launch = launches(format, rows, architecture)
+    *_, launch = (launch for launch in launches(format, rows, architecture) if "BN" in launch.constants)
     found = compiled(launch, architecture)
     # A short range is unrolled whole: then the kernel is the loop.
     issued, along = (found.loop, "BK") if found.loop else (sum(found.opcodes.values()), "LENGTH")
@@ -226,7 +237,7 @@ def _row(
         "name": f"{kernel}, {format}, {rows} rows",
         "kernel": kernel,
         "format": format,
-        "class": next(name for name in ("HGMMA", "HMMA") if any(code.startswith(name) for code in found.opcodes)),
+        "class": next(name for name in INSTRUCTIONS if any(code.startswith(name) for code in found.opcodes)),
         "rows": rows,
         "registers_count": found.registers,
         "shared_bytes": found.shared,

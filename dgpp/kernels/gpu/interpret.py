@@ -14,6 +14,7 @@ NAMES = {
     "float16": "fp16",
     "float32": "fp32",
     "int8": "i8",
+    "int16": "i16",
     "int32": "i32",
     "int64": "i64",
     "uint8": "u8",

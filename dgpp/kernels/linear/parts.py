@@ -12,3 +12,10 @@ def summed(parts: jax.Array) -> jax.Array:
     """float32 [R, N]: the parts [P, R, N] of a product, added in ascending order."""
     first, *others = parts
     return functools.reduce(jnp.add, others, first)
+
+
+def shares(steps: int, most: int) -> list[tuple[int, int]]:
+    """(start, stop) of the parts of a sum over all of K, as equal as can be, `most` steps at most."""
+    count = -(-steps // most)
+    length = -(-steps // count)
+    return [(start, min(start + length, steps)) for start in range(0, steps, length)]

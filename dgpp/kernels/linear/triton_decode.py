@@ -9,13 +9,19 @@ Codes of 4 bits lie two in a byte; the low ones are one operand, the high ones a
 A nibble becomes an E4M3 byte by shifts alone, and the hardware turns pairs of those into f16:
 - e2m1 `s ee m` as E4M3 `s 00ee m00` is the value times 2^-6, zero and subnormals included;
 - an unsigned code u below 16 as E4M3 is u times 2^-9.
+A nibble that is an index into the levels of NF4I8 is looked up byte by byte: `prmt` takes four indices at once from the
+8 bytes of half the table and gives 0 for those of the other half. A byte b becomes the f16 of bits 0x6400 + b, which is
+1024 + b, exactly.
 `decoded_shift` of `triton_recipe` takes these powers of two back, exactly, in the scale of the activations.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import triton
 import triton.language as tl
+
+from dgpp.formats.nf4i8 import LEVELS
 
 BF16 = tl.constexpr(0)
 F16 = tl.constexpr(1)
@@ -23,6 +29,28 @@ E4M3 = tl.constexpr(2)
 E2M1 = tl.constexpr(3)
 INT4 = tl.constexpr(4)
 INT8 = tl.constexpr(5)
+NF4 = tl.constexpr(6)
+
+_LEVELS = tl.constexpr(tuple(LEVELS.tolist()))
+_LEAST = int(LEVELS[0])
+# Levels above the least; the upper eight without their highest bit, which all of them and no other have.
+_TABLE = ((LEVELS - _LEAST).astype(np.uint8) & 0x7F).view("<u4").tolist()
+# From eight nibbles in `codes`: `lower` and `upper`, the bytes of the table for the low nibbles and the high ones.
+LOOKUP = """
+.reg .b32 other, lower, upper, a, b;
+xor.b32 other, codes, 0x88888888;
+prmt.b32 lower, {0}, {1}, codes;
+prmt.b32 upper, {2}, {3}, other;
+or.b32 a, lower, upper;
+shr.u32 b, codes, 16;
+prmt.b32 lower, {0}, {1}, b;
+shr.u32 b, other, 16;
+prmt.b32 upper, {2}, {3}, b;
+or.b32 b, lower, upper;
+prmt.b32 lower, a, b, 0x6420;
+prmt.b32 upper, a, b, 0x7531;
+shl.b32 a, codes, 4;
+""".format(*_TABLE)
 
 _SPLIT_E2M1 = tl.constexpr("""
 {
@@ -55,6 +83,25 @@ sub.rn.f16x2 $0, low, bias;
 sub.rn.f16x2 $1, high, bias;
 }
 """)
+_SPLIT_NF4 = tl.constexpr(
+    "{\n.reg .b32 codes, magic, bias;\nmov.b32 codes, $4;\n"
+    + LOOKUP
+    + f"""
+lop3.b32 lower, a, 0x80808080, lower, 0xEA;
+lop3.b32 upper, codes, 0x80808080, upper, 0xEA;
+mov.b32 magic, 0x64646464;
+mov.b32 bias, {(0x6400 - _LEAST) * 0x10001};
+prmt.b32 a, lower, magic, 0x4140;
+sub.rn.f16x2 $0, a, bias;
+prmt.b32 a, lower, magic, 0x4342;
+sub.rn.f16x2 $1, a, bias;
+prmt.b32 a, upper, magic, 0x4140;
+sub.rn.f16x2 $2, a, bias;
+prmt.b32 a, upper, magic, 0x4342;
+sub.rn.f16x2 $3, a, bias;
+}}
+"""
+)
 
 
 @triton.jit
@@ -65,6 +112,22 @@ def permuted(
     tile = tl.reshape(tile, (BN, WIDTH // UNIT, 4, UNIT // (8 * RUN), 2, RUN))
     tile = tl.permute(tile, (0, 1, 3, 4, 2, 5))
     return tl.reshape(tile, (BN, WIDTH))
+
+
+@triton.jit
+def octet(
+    a: tl.tensor,
+    b: tl.tensor,
+    c: tl.tensor,
+    d: tl.tensor,
+    e: tl.tensor,
+    f: tl.tensor,
+    g: tl.tensor,
+    h: tl.tensor,
+) -> tl.tensor:
+    """[..., 2, 2, 2]: eight tiles [...] along the last axes, the first of which has the highest bit of the number."""
+    even = tl.join(tl.join(a, e), tl.join(c, g))
+    return tl.join(even, tl.join(tl.join(b, f), tl.join(d, h)))
 
 
 @triton.jit
@@ -112,9 +175,26 @@ def decode(codes: tl.tensor, CODE: tl.constexpr, ASM: tl.constexpr) -> tl.tensor
 
 
 @triton.jit
+def level(index: tl.tensor) -> tl.tensor:
+    """The f16 level of NF4I8 at every index."""
+    found = tl.zeros(index.shape, tl.float16)
+    for i in tl.static_range(16):
+        found = tl.where(index == i, _LEVELS[i], found)
+    return found.to(tl.float16)
+
+
+@triton.jit
 def decode_pairs(codes: tl.tensor, CODE: tl.constexpr, ASM: tl.constexpr) -> tl.tensor:
-    """(low, high): the operands of the low and the high nibbles of bytes, E2M1 times 2^-6 or INT4 times 2^-9."""
-    if CODE == E2M1:
+    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6, INT4 times 2^-9."""
+    if CODE == NF4:
+        if ASM:
+            low, high = tl.inline_asm_elementwise(
+                _SPLIT_NF4, "=r,=r,=r,=r,r", [codes], dtype=(tl.float16, tl.float16), is_pure=True, pack=4
+            )
+        else:
+            low = level(codes & 0xF)
+            high = level(codes >> 4)
+    elif CODE == E2M1:
         if ASM:
             low, high = tl.inline_asm_elementwise(
                 _SPLIT_E2M1, "=r,=r,r", [codes], dtype=(tl.uint8, tl.uint8), is_pure=True, pack=4

@@ -1,8 +1,8 @@
 """How the product kernel reads each weight format: which array holds codes and scales, and where a scale is applied.
 
-A scale per group of K is applied to the group's finished sum, also where it is a power of two that would fit the
-operand of another type: so every operand is exact in f16, which the hardware unpacks fastest. NVFP4's E4M3 scales per
-16 weights are multiplied into the operand instead (exact, at most 6 significant bits).
+A scale per group of K is applied to the group's finished sum, so that every operand is exact in f16, which the hardware
+unpacks fastest. Scales of fewer weights than a group are multiplied into the operand instead: NVFP4's E4M3 per 16
+(exact, at most 6 significant bits), and small powers of two relative to the group's largest (see `triton_product`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dgpp.formats.fp8_channel import FP8Channel
 from dgpp.formats.fp8_tensor import FP8Tensor
 from dgpp.formats.mxfp4 import MXFP4
 from dgpp.formats.mxfp8 import MXFP8
+from dgpp.formats.nf4i8 import NF4I8
 from dgpp.formats.nvfp4 import NVFP4
 from dgpp.formats.packed_int import PackedInt
 from dgpp.formats.reference import partial
-from dgpp.kernels.linear.arguments import Ranges
+from dgpp.kernels.linear.ranges import Ranges
 
-CODES = ("bf16", "f16", "e4m3", "e2m1", "int4", "int8")
+CODES = ("bf16", "f16", "e4m3", "e2m1", "int4", "int8", "nf4")
 """The operand codes, in the numbering of `triton_decode`."""
 
 LASTS = ("", "times_row", "times", "divided", "divided_by_inverse")
@@ -51,6 +52,7 @@ class Recipe:
     payload: str = "codes"
     last: str = ""
     last_field: str = ""
+    rotated: bool = False  # whether the rows are first turned by H32
 
     @property
     def exponent(self) -> int:
@@ -96,6 +98,8 @@ def _recipe(format: Format) -> Recipe | None:
             return Recipe("e2m1", 2, "scale", "e8m0", scale_width=32)
         case MXFP8():
             return Recipe("e4m3", 1, "scale", "e8m0", scale_width=32)
+        case NF4I8():
+            return Recipe("nf4", 2, "scale", "numbers", payload="indices", rotated=True)
         case PackedInt():
             return Recipe(f"int{format.bits}", 8 // format.bits, "scale", "numbers", scale_width=format.per_scale)
     return None
