@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bench import experts, linear
+from bench import attention, experts, linear
 from bench.device import busy_clock, device_seconds, read_bandwidth
 from bench.shapes import FORMATS
 from dgpp.kernels import select
@@ -32,46 +32,8 @@ from dgpp.kernels.gpu.launch import architecture
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.ops.records import write_record
 
-LAYERS = 6  # of caches and states
+LAYERS = 6  # of states
 Row = dict[str, Any]
-
-
-def attention_row(rows: int, context: int, prefill: bool, read_gbps: float) -> Row:
-    """Rows that decode, each in a slot of `context` tokens, or the last rows of one prompt of that length."""
-    heads, kv_heads, dim, page = 24, 4, 256, 64
-    slots, pages = (1 if prefill else rows), -(-context // page)
-    noise = functools.partial(jax.random.normal, jax.random.key(0), dtype=jnp.bfloat16)
-    fixed = {
-        "q": noise((rows, heads, dim)),
-        "k": noise((rows, kv_heads, dim)),
-        "v": noise((rows, kv_heads, dim)),
-        "page_table": jax.random.permutation(jax.random.key(1), slots * pages).reshape(slots, pages).astype(jnp.int32),
-        "position": jnp.arange(context - rows, context, dtype=jnp.int32) if prefill else jnp.full(rows, context - 1),
-        "slot": jnp.zeros(rows, jnp.int32) if prefill else jnp.arange(rows, dtype=jnp.int32),
-        "kv_index": jnp.arange(heads, dtype=jnp.int32) * kv_heads // heads,
-        "used": jnp.int32(rows),
-        "zero": jnp.int32(0),
-    }
-    planes = [noise((LAYERS, slots * pages, page, kv_heads, dim)) for _ in range(2)]
-
-    @functools.partial(jax.jit, donate_argnums=(0, 1))
-    def run(k: jax.Array, v: jax.Array, fixed: dict[str, jax.Array]) -> tuple[Any, ...]:
-        outs = []
-        for layer in range(LAYERS):
-            out, k, v = select("triton").attention(
-                **fixed, cache_k=k, cache_v=v, layer=jnp.int32(layer), scale=dim**-0.5
-            )
-            outs.append(out)
-        return k, v, outs
-
-    def in_place() -> Any:
-        planes[:] = jax.block_until_ready(run(*planes, fixed))[:2]
-
-    found = device_seconds(in_place)
-    seconds = sum(found[name] for name in found if name in ("write", "attend", "merge"))
-    nbytes = 4 * slots * context * kv_heads * dim + 6 * rows * heads * dim
-    what = f"24/4 heads of 256, context {context}, {'prefill' if prefill else 'decode'}"
-    return finished("attention", what, rows, seconds, nbytes, read_gbps)
 
 
 def delta_row(rows: int, prefill: bool, read_gbps: float) -> Row:
@@ -141,8 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"memory, read: {gbps:.0f} GB/s, {architecture()} at {clock / 1e6:.0f} MHz", flush=True)
     found = [memory | {"fraction": 1.0}]
     if options.state:
-        found += [attention_row(count, 4096, False, gbps) for count in (1, 16)]
-        found += [attention_row(2048, 8192, True, gbps)]
+        found += attention.rows_of(gbps, clock)
         found += [delta_row(count, False, gbps) for count in (1, 16)]
         found += [delta_row(2048, True, gbps)]
     if options.experts:

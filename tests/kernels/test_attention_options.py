@@ -26,8 +26,10 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return select(request.param)
 
 
-def run(kernels: Kernels, one: Batch, sinks: np.ndarray | None = None, window: int = 0, **caches: Any) -> list[Any]:
-    operands = {name: getattr(one, name) for name in FIELDS} | caches
+def run(
+    kernels: Kernels, one: Batch, sinks: np.ndarray | None = None, window: int = 0, caches: dict[str, Any] | None = None
+) -> list[Any]:
+    operands = {name: getattr(one, name) for name in FIELDS} | (caches or {})
     call = jax.jit(lambda sinks, **x: kernels.attention(**x, scale=one.scale, sinks=sinks, window=window))
     return jax.tree.map(np.asarray, list(call(sinks, **operands)))
 
@@ -35,9 +37,8 @@ def run(kernels: Kernels, one: Batch, sinks: np.ndarray | None = None, window: i
 def expected(one: Batch, sinks: np.ndarray | None = None, window: int = 0) -> tuple[np.ndarray, ...]:
     tokens = np.arange(one.page_table.shape[1] * one.cache_k.shape[2])
     attended = tokens > one.position[:, None] - window if window else None
-    return orders.attention(
-        *(getattr(one, name) for name in FIELDS if name != "zero"), one.scale, attended=attended, sinks=sinks
-    )
+    operands = {name: getattr(one, name) for name in FIELDS if name != "zero"}
+    return orders.attention(**operands, scale=one.scale, attended=attended, sinks=sinks)
 
 
 @pytest.mark.parametrize("window", [1, 3, 15, 16, 17, 33])
@@ -103,7 +104,7 @@ def test_rows_of_fp8_have_the_bits_of_a_cache_that_holds_the_decoded_rows(kernel
     one = batch(SHAPE, RAGGED)
     one = replace(one, cache_k=np.nan_to_num(one.cache_k), cache_v=np.nan_to_num(one.cache_v))
     planes = {"cache_k": rows_of_fp8(one.cache_k), "cache_v": rows_of_fp8(one.cache_v)}
-    out, *after = run(kernels, one, SINKS, window, **planes)
+    out, *after = run(kernels, one, SINKS, window, planes)
     as_stored = replace(
         one,
         k=decoded(rows_of_fp8(one.k)),
@@ -125,7 +126,7 @@ def test_float32_kernels_know_the_options() -> None:
         np.testing.assert_allclose(out[live], expected(one, SINKS, window)[0][live], rtol=0, atol=2**-7)
     clean = replace(one, cache_k=np.nan_to_num(one.cache_k), cache_v=np.nan_to_num(one.cache_v))
     planes = {"cache_k": rows_of_fp8(clean.cache_k), "cache_v": rows_of_fp8(clean.cache_v)}
-    found, wanted = (run(select(name), clean, SINKS, **planes) for name in ("float32", "reference"))
+    found, wanted = (run(select(name), clean, SINKS, caches=planes) for name in ("float32", "reference"))
     np.testing.assert_allclose(found[0][live], wanted[0][live], rtol=0, atol=2**-7)
     for a, b in zip(jax.tree.leaves(found[1:]), jax.tree.leaves(wanted[1:]), strict=True):
         assert_same_bits(a, b)
@@ -139,10 +140,10 @@ def test_wrong_options_are_named_while_tracing(kernels: Kernels) -> None:
     with pytest.raises(ValueError, match="attention: window = -1"):
         run(kernels, one, window=-1)
     with pytest.raises(ValueError, match="both bfloat16 or both rows of FP8"):
-        run(kernels, one, cache_k=planes["cache_k"])
+        run(kernels, one, caches={"cache_k": planes["cache_k"]})
     with pytest.raises(ValueError, match=r"attention: cache_v\[scale\] must be float32"):
-        run(kernels, one, **planes | {"cache_v": planes["cache_v"] | {"scale": np.zeros(3, np.float32)}})
+        run(kernels, one, caches=planes | {"cache_v": planes["cache_v"] | {"scale": np.zeros(3, np.float32)}})
     with pytest.raises(ValueError, match="cache_k must hold"):
-        run(kernels, one, **planes | {"cache_k": {"codes": planes["cache_k"]["codes"]}})
+        run(kernels, one, caches=planes | {"cache_k": {"codes": planes["cache_k"]["codes"]}})
     with pytest.raises(ValueError, match="multiples of 16"):
-        run(kernels, one, v=one.v[..., :8], cache_v=one.cache_v[..., :8])
+        run(kernels, one, caches={"v": one.v[..., :8], "cache_v": one.cache_v[..., :8]})

@@ -23,7 +23,7 @@ BLOCK = 64
 FEW = 64  # rows up to which splits run side by side,
 SCRATCH = 512 << 20  # as long as their parts take no more bytes than this
 PLAN = 16  # integers of a row's plan, see `triton_rows`
-PROGRAMS = 132  # that share the splits, about
+PROGRAMS = 264  # that share the splits, about
 SPAN = 4  # rows of a batch of many among which one program takes tiles,
 ALONE = 512  # from this many rows on
 
@@ -41,14 +41,14 @@ class Form:
 
 FORMS: dict[str, dict[str, Form]] = {
     "sm_90": {
-        "few": Form(16, 512, 4, 2, swapped=True),
+        "few": Form(16, 512, 8, 3, swapped=True),
         "many": Form(128, 128, 8, 2),
-        "sparse": Form(16, 512, 4, 2, swapped=True),
+        "sparse": Form(16, 512, 8, 3, swapped=True),
     },
     "sm_121": {
-        "few": Form(16, 512, 4, 1, swapped=True),
-        "many": Form(64, 128, 4, 1),
-        "sparse": Form(16, 512, 4, 1, swapped=True),
+        "few": Form(16, 512, 8, 2, swapped=True),
+        "many": Form(64, 128, 8, 2),
+        "sparse": Form(16, 512, 8, 2, swapped=True),
     },
 }
 """By architecture: for few rows, for many, and for rows that attend to blocks of their own."""
@@ -196,7 +196,7 @@ def attended(
             (acc, top, length, plan, sink),
             (Out((rows, heads, dim_v), jnp.float32),),
             (rows, heads, -(-dim_v // width)),
-            options | {"R": rows, "H": heads, "DV": dim_v, "WINDOW": window, "VALUES": width, "UNROLL": 8},
+            options | {"R": rows, "H": heads, "DV": dim_v, "WINDOW": window, "VALUES": width, "UNROLL": 16},
             warps=1,
             stages=1,
         )

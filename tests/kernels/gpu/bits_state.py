@@ -1,4 +1,4 @@
-"""On a GPU: attention and gated_delta, whose rows must not depend on the batch, against the reference.
+"""On a GPU: gated_delta, whose bits are those of the reference.
 
     python -m tests.kernels.gpu.bits_state
 
@@ -15,57 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dgpp.kernels.attention.triton import attention
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.recurrence.reference import gated_delta as reference_delta
 from dgpp.kernels.recurrence.triton import gated_delta
-from tests.kernels.gpu.bits import exact_attention
-
-TOKENS = 2500  # of the one prompt: three splits, the last one short
-COUNTS = (1, 2, 3, 8, 16, 17, 33, 64, 65, 300)
-I32 = jnp.int32
 
 
 def same(a: jax.Array, b: jax.Array) -> bool:
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()
-
-
-def attention_case(heads: int, kv_heads: int, dim: int, page: int) -> list[str]:
-    """A prompt of TOKENS rows in one batch, beside its last rows alone and rows of other slots among them."""
-    keys = iter(jax.random.split(jax.random.key(0), 4))
-    q = jax.random.normal(next(keys), (TOKENS, heads, dim), jnp.bfloat16)
-    k, v = (jax.random.normal(next(keys), (TOKENS, kv_heads, dim), jnp.bfloat16) for _ in range(2))
-    pages = -(-TOKENS // page)
-    table = jax.random.permutation(next(keys), 3 * pages).reshape(3, pages).astype(I32)
-    kv_index = jnp.arange(heads, dtype=I32) * kv_heads // heads
-    plane = jnp.zeros((2, 3 * pages, page, kv_heads, dim), jnp.bfloat16)
-    call = jax.jit(partial(attention, scale=dim**-0.5))
-    fixed = (I32(1), table)
-
-    def rows(a: slice, planes: tuple[jax.Array, jax.Array], slot: jax.Array, at: jax.Array, used: int) -> tuple:
-        return call(q[a], k[a], v[a], *planes, *fixed, at, slot, kv_index, I32(used), I32(0))
-
-    everywhere = jnp.arange(TOKENS, dtype=I32)
-    whole, *planes = rows(slice(None), (plane, plane), jnp.full(TOKENS, 2, I32), everywhere, TOKENS)
-    trouble = []
-    for count in COUNTS:
-        last = slice(TOKENS - count, TOKENS)
-        found, *_ = rows(last, tuple(planes), jnp.full(count, 2, I32), everywhere[last], count)
-        if not same(found, whole[last]):
-            trouble.append(f"{float((found != whole[last]).mean()):.1%} differ at {count} rows")
-    first, *half = rows(slice(0, 1001), (plane, plane), jnp.full(1001, 2, I32), everywhere[:1001], 1001)
-    rest, *_ = rows(slice(1001, None), tuple(half), jnp.full(TOKENS - 1001, 2, I32), everywhere[1001:], TOKENS - 1001)
-    if not same(jnp.concatenate([first, rest]), whole):
-        trouble.append("a prompt in two pieces differs")
-    for count in (40, 400):  # rows of two slots in turn, then padding
-        mixed = jnp.arange(count, dtype=I32)
-        slot = jnp.where(mixed < count - 7, jnp.where(mixed // 3 % 2 == 0, 2, 0), -1)
-        found, *_ = rows(slice(0, count), (plane, plane), slot, jnp.where(slot >= 0, mixed, -1), count - 5)
-        if not (found[count - 7 :] == 0).all() or not same(found[:3], whole[:3]):
-            trouble.append(f"padding, or the first rows among {count} of two slots, differ")
-    wanted = exact_attention(*(np.asarray(a.astype(jnp.float32), np.float64) for a in (q, k, v)), kv_index, step=97)
-    error = float(np.abs(np.asarray(whole)[::97] - wanted[::97]).max())
-    return [*trouble, *([f"error {error:.1e}"] if error > 2.0**-6 else [])]
 
 
 def delta_arguments(per_key: bool, dk: int, dv: int) -> tuple[Any, ...]:
@@ -117,9 +73,6 @@ def delta_case(per_key: bool) -> list[str]:
 def main() -> int:
     """The command."""
     cases = {
-        "attention 24/4 heads of 256, pages of 64": partial(attention_case, 24, 4, 256, 64),
-        "attention 32/2 heads of 128, pages of 16": partial(attention_case, 32, 2, 128, 16),
-        "attention 9/3 heads of 64, pages of 16": partial(attention_case, 9, 3, 64, 16),
         "gated_delta": partial(delta_case, False),
         "gated_delta, a decay per key channel": partial(delta_case, True),
     }

@@ -1,6 +1,6 @@
 """The Triton kernels' logic on a CPU, in Triton's interpreter: run by test_logic.py in a process of its own.
 
-    TRITON_INTERPRET=1 python -m tests.kernels.gpu.logic linear sm_121 | experts sm_121 | attention | gated_delta | ...
+    TRITON_INTERPRET=1 python -m tests.kernels.gpu.logic linear sm_121 | experts sm_121 | gated_delta | ...
 
 The interpreter adds in another order than a GPU, so values are compared within rounding, not bit for bit.
 """
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.formats import Weight, format_named
-from tests.kernels.gpu.bits import exact_attention
 
 RNG = np.random.default_rng(0)
 CASES = (
@@ -71,33 +70,6 @@ def linear(architecture: str) -> None:
                     assert not np.asarray(found)[:, rows - 1 :].any(), f"{format}: padding is not zero"
                     error = (np.abs(np.asarray(found) - wanted) / weight)[:, : rows - 1].max()
                     assert error < 2.0**-22, f"{format} {(n, k)} {cut}: error {error:.1e}"
-
-
-def attention() -> None:
-    """Few rows (a program a split) and many (one program), of several slots, against float64."""
-    from dgpp.kernels.attention import triton
-
-    heads, kv_heads, dim, page, tokens = 6, 2, 32, 16, 130
-    q, k, v = (
-        jnp.asarray(RNG.standard_normal((tokens, h, dim)), jnp.float32).astype(jnp.bfloat16)
-        for h in (heads, kv_heads, kv_heads)
-    )
-    kv_index = jnp.arange(heads, dtype=jnp.int32) * kv_heads // heads
-    wanted = exact_attention(*(np.asarray(a.astype(jnp.float32), np.float64) for a in (q, k, v)), kv_index, step=1)
-    table = jnp.asarray(RNG.permutation(20).reshape(2, 10), jnp.int32)
-    planes = (jnp.zeros((2, 20, page, kv_heads, dim), jnp.bfloat16),) * 2
-    with mock.patch.multiple(triton, SPLIT=64, FEW=32):
-        for start, stop in ((0, 100), (100, 117), (117, 130)):
-            rows = stop - start + 2  # two padding rows
-            position = jnp.asarray([*range(start, stop), -1, -1], jnp.int32)
-            slot = jnp.asarray([1] * (stop - start) + [-1, -1], jnp.int32)
-            padded = [jnp.pad(a[start:stop], ((0, 2), (0, 0), (0, 0)), constant_values=1) for a in (q, k, v)]
-            fixed = (jnp.int32(1), table, position, slot, kv_index, jnp.int32(rows), jnp.int32(0))
-            out, *planes = triton.attention(*padded, *planes, *fixed, scale=dim**-0.5)
-            assert not np.asarray(out)[-2:].any(), "padding is not zero"
-            error = np.abs(np.asarray(out)[:-2] - wanted[start:stop]).max()
-            assert error < 2.0**-7, f"rows {start} to {stop}: error {error:.1e}"
-    assert not np.asarray(planes[0][0].astype(jnp.float32)).any(), "the other layer was written to"
 
 
 def gated_delta() -> None:
@@ -216,7 +188,6 @@ def route() -> None:
 if __name__ == "__main__":
     {
         "linear": linear,
-        "attention": attention,
         "gated_delta": gated_delta,
         "experts": experts,
         "groups": groups,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernels.gpu.attention_cases import DENSE
 from tests.kernels.gpu.bits import FORMATS
 from tests.kernels.gpu.bits_experts import FORMATS as EXPERT_FORMATS
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[3]
         *(f"bits {format}" for format in FORMATS),
         *(f"bits_experts {name}" for name in (*EXPERT_FORMATS, "route")),
         "bits_state",
+        *(f"attention {case}" for case in (*DENSE, "sparse", "index", "selection")),
     ],
 )
 def test_a_rows_bits_do_not_depend_on_the_batch(module: str) -> None:

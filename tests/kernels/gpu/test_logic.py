@@ -20,15 +20,22 @@ pytestmark = [
 
 
 SLOW = [
-    pytest.param(f"{op} {architecture}", marks=pytest.mark.slow)
+    pytest.param(f"logic {op} {architecture}", marks=pytest.mark.slow)
     for op in ("linear", "experts")
     for architecture in ("sm_90", "sm_121")
 ]
 
 
-@pytest.mark.parametrize("op", ["attention", "gated_delta", "groups", "route", *SLOW])
-def test_the_kernels_compute_what_they_should(op: str) -> None:
+MODULES = [
+    *(f"logic {op}" for op in ("gated_delta", "groups", "route")),
+    *(f"attention {cases}" for cases in ("index selection", "sparse", "dense", "options", "fp8")),
+]
+
+
+@pytest.mark.parametrize("module", [*MODULES, *SLOW])
+def test_the_kernels_compute_what_they_should(module: str) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.kernels.gpu.logic", *op.split()]
+    name, *arguments = module.split()
+    command = [sys.executable, "-m", f"tests.kernels.gpu.{name}", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
