@@ -23,8 +23,10 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
+from bench import attention
 from dgpp.formats import Weight, format_named
 from dgpp.formats.base import ANY
+from dgpp.kernels import select
 from dgpp.kernels.experts import triton as experts
 from dgpp.kernels.gpu import launch as gpu
 from dgpp.kernels.gpu.launch import Out
@@ -41,6 +43,7 @@ FORMATS = (
 SHAPE = (17408, 5120)  # of gate_proj and up_proj of Qwen3.8-27B
 EXPERTS = (256, 1024, 3072, 8)  # of Qwen3.5-122B-A10B: how many, I, D, and how many a row takes
 EXPERT_FORMATS = ("fp8_block128_bf16", "nvfp4", "mxfp4_deepseek")
+ATTENTION_ROWS = (1, 2048)
 GB10_READ = 232e9  # bytes a second
 GB10_ISSUE = 4 * 48 * 2.4e9  # warp instructions a second
 WIDE = ("F2FP", "HGMMA", "LDS", "STS", "LDG", "LDGSTS", "STG", "LDSM", "HMMA", "SHFL", "IGMMA", "IMMA")
@@ -96,8 +99,8 @@ def launched(function: Callable[..., Any], *arguments: Any, architecture: str) -
     return seen
 
 
-def compiled(launch: Launch, architecture: str) -> Compiled:
-    """What the assembler reports, and the instructions it chose."""
+def compiled(launch: Launch, architecture: str, pick: Callable[..., Any] = max) -> Compiled:
+    """What the assembler reports, and the instructions it chose; `pick` of the loops with products, by their length."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -122,7 +125,7 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
         usage = tool(str(tools / "cuobjdump"), "-res-usage")
         lines = tool(str(tools / "nvdisasm"), "-c").splitlines()
     figures = {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
-    start, stop = _main_loop(lines)
+    start, stop = _main_loop(lines, pick)
     loop = _opcodes(lines[start : stop + 1])
     return Compiled(
         figures["REG"],
@@ -134,9 +137,9 @@ def compiled(launch: Launch, architecture: str) -> Compiled:
     )
 
 
-def _main_loop(lines: Sequence[str]) -> tuple[int, int]:
-    """First and last line of the longest stretch with matrix instructions that a branch repeats, and that holds no such
-    stretch itself; (0, -1) if none is."""
+def _main_loop(lines: Sequence[str], pick: Callable[..., Any]) -> tuple[int, int]:
+    """First and last line of a stretch with matrix instructions that a branch repeats, and that holds no such stretch
+    itself: the longest or the shortest, as `pick` is max or min; (0, -1) if none is."""
     labels = {match[1]: i for i, line in enumerate(lines) if (match := re.match(r"(\.L_x_\d+):", line))}
     found = []
     for i, line in enumerate(lines):
@@ -145,7 +148,8 @@ def _main_loop(lines: Sequence[str]) -> tuple[int, int]:
         if any("MMA" in line for line in lines[start:i]):
             found.append((start, i))
     inner = [(a, b) for a, b in found if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in found)]
-    return max(inner, key=lambda loop: loop[1] - loop[0], default=(0, -1))
+    found = pick(inner, key=lambda loop: loop[1] - loop[0], default=(0, -1))
+    return found[0], found[1]
 
 
 def _opcodes(lines: Sequence[str]) -> collections.Counter[str]:
@@ -172,7 +176,7 @@ def launches(format: str, rows: int, architecture: str) -> list[Launch]:
 
 def linear_row(format: str, rows: int, architecture: str) -> dict[str, Any]:
     """A row of the record: the product kernel of one format at one number of rows."""
-    *_, launch = (launch for launch in launches(format, rows, architecture) if "BN" in launch.constants)
+    launch = next(one for one in launches(format, rows, architecture) if one.kernel.__name__ == "product")
     found = compiled(launch, architecture)
     # A short range is unrolled whole: then the kernel is the loop.
     issued, along = (found.loop, "BK") if found.loop else (sum(found.opcodes.values()), "LENGTH")
@@ -230,6 +234,47 @@ def expert_rows(format: str, rows: int, architecture: str) -> list[dict[str, Any
     return found
 
 
+def attention_launches(shape: attention.Shape, rows: int, context: int, architecture: str) -> list[Launch]:
+    """The launches of attention, or of sparse attention and its indexer, for rows that decode or a prompt's."""
+    select("triton")  # whose modules are to be there when their launches are listened to
+    fixed, caches = jax.eval_shape(lambda: attention.operands(shape, rows, context, prefill=rows > 64))
+    if shape.block:
+        fixed = jax.eval_shape(lambda fixed, caches: attention.indexed(shape, fixed, caches), fixed, caches)
+
+    def call(layer: Any, k: Any, v: Any, fixed: Any) -> Any:
+        return attention.attention(shape, layer, k, v, fixed)
+
+    return launched(call, jax.ShapeDtypeStruct((), jnp.int32), *caches, fixed, architecture=architecture)
+
+
+def attention_row(shape: attention.Shape, rows: int, context: int, architecture: str) -> dict[str, Any]:
+    """A row of the record: the kernel that attends, in the blocks of tokens that all rows of a tile see whole.
+
+    `instructions_ratio` are those of a thread for a value of the cache. `loop_spills_count` are loads and stores of
+    spilled registers in that loop; `spill_bytes` holds those of the rarer paths too.
+    """
+    launch = next(one for one in attention_launches(shape, rows, context, architecture) if "BLOCK" in one.constants)
+    found = compiled(launch, architecture, pick=min)
+    values = launch.constants["BLOCK"] * (shape.dim + min(shape.dim_v, launch.constants["VALUES"]))
+    op = "sparse_attention" if shape.block else "attention"
+    row: dict[str, Any] = {
+        "name": f"{op}, {shape.name}, {shape.format}, {rows} rows",
+        "kernel": op,
+        "format": shape.format,
+        "class": next(name for name in INSTRUCTIONS if any(code.startswith(name) for code in found.opcodes)),
+        "rows": rows,
+        "registers_count": found.registers,
+        "shared_bytes": found.shared,
+        "spill_bytes": found.stack,
+        "loop_spills_count": found.in_loop.get("LDL", 0) + found.in_loop.get("STL", 0),
+        "instructions_ratio": found.loop * 32 * launch.warps / values,
+    }
+    if architecture == "sm_121":
+        seconds = values * (2 if shape.format == "bf16" else 1) / GB10_READ
+        row["instruction_bound_ratio"] = found.loop * launch.warps / GB10_ISSUE / seconds
+    return row
+
+
 def _row(
     kernel: str, format: str, rows: int, architecture: str, found: Compiled, per_weight: float, shape: tuple[int, ...]
 ) -> dict[str, Any]:
@@ -267,6 +312,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for rows in options.rows:
             found += expert_rows(format, rows, options.architecture)
             print(*found[-2:], sep="\n", flush=True)
+    for shape in (*attention.SHAPES, attention.SPARSE):
+        for rows in ATTENTION_ROWS:
+            found.append(attention_row(shape, rows, attention.PREFILL[1], options.architecture))
+            print(found[-1], flush=True)
     if options.record:
         extra = {
             "triton": importlib.metadata.version("triton"),

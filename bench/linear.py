@@ -17,6 +17,7 @@ from bench.shapes import FORMATS, GATE, MATRICES, Matrix
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
 from dgpp.kernels.gpu.launch import architecture
+from dgpp.kernels.linear.triton_own import tiled_as
 from dgpp.kernels.linear.triton_recipe import recipe
 from dgpp.kernels.linear.triton_tiles import tuned_for
 
@@ -54,8 +55,9 @@ def stacked(format: str, n: int, k: int) -> Weight:
 
 
 def instruction(format: str, k: int, ranges: Any) -> str:
-    """The class of the matrix instruction that the file of tiles pins, "" for a format with kernels of its own."""
-    found = recipe(format_named(format), ranges or ((0, k),), k)
+    """The class of the matrix instruction that the file of tiles pins."""
+    kind = format_named(format)
+    found = recipe(kind, ranges or ((0, k),), k) or tiled_as(kind)
     return tuned_for(architecture(), found).instruction if found else ""
 
 

@@ -47,5 +47,7 @@ MATRICES = (
 FORMATS = (
     "bf16", "f16", "fp8_block128", "fp8_block128_bf16", "fp8_block128_e8m0", "fp8_block32_e8m0", "fp8_channel",
     "nvfp4", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64", "int4_g128_f16", "int8_g128_f16",
+    "bf12", "nf4i8", "mixed346_3", "mixed346_4", "mixed346_6", "exl3_3.5_mul1", "exl3_4_mul1", "exl3_4_3inst",
+    "exl3_6_mul1", "int8_planes_g128", "gptq_int4_g128_asym_v1",
 )  # fmt: skip
 """Those that are timed on GATE, whoever ships them."""

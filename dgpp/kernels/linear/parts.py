@@ -14,8 +14,7 @@ def summed(parts: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, others, first)
 
 
-def shares(steps: int, most: int) -> list[tuple[int, int]]:
-    """(start, stop) of the parts of a sum over all of K, as equal as can be, `most` steps at most."""
-    count = -(-steps // most)
+def shares(steps: int, count: int) -> list[tuple[int, int]]:
+    """(start, stop) of the parts of a sum over all of K: `count` at most, of equal length but for the last."""
     length = -(-steps // count)
     return [(start, min(start + length, steps)) for start in range(0, steps, length)]

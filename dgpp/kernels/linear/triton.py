@@ -3,7 +3,8 @@ units.
 
 Same arguments and results as `dgpp.kernels.linear`; another order, that of `triton_product`, so the bits are not those
 of the reference. Promise: for one architecture, a row's bits depend on its values, the weight and the K ranges alone.
-Formats without a recipe, and ranges that cut their groups too small, run as the reference does.
+The formats of `triton_own` have kernels of their own, whose orders are said there. What has neither, and ranges that
+cut groups too small, run as the reference does.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
 
 STEP = 128  # weights in a step
-MOST_STEPS = 10  # in one part of a sum over all of K
+PARTS = 4  # of a sum over all of K
 PREPARE_WARPS = 8
 _SUPER = tl.constexpr(bf12.SUPER)
 _PART = tl.constexpr(bf12.SUPER // 8)  # words of each of the three parts of a super-block
@@ -308,7 +308,7 @@ def bf12_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, rang
     layers = packed.shape[0] if check_weight("linear", w) else 1
     span = bf12.SUPER // STEP
     if ranges is None:
-        leaves = [(a, b, 0, k) for a, b in shares(k // STEP, MOST_STEPS)]
+        leaves = [(a, b, 0, k) for a, b in shares(k // STEP, PARTS)]
     else:
         leaves = [(a // bf12.SUPER * span, -(-b // bf12.SUPER) * span, a, b) for a, b in ranges]
     padded = max(leaf[1] - leaf[0] for leaf in leaves) * STEP

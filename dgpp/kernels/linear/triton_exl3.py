@@ -36,7 +36,7 @@ _SPAN = tl.constexpr(exl3.SPAN)
 _SCALE_128 = tl.constexpr(float(hadamard.SCALE_128))
 BLOCK = 1024  # elements of a row that a program transforms
 LANES = 32
-MOST_STEPS = 8  # of 128, in one part of a sum over all of K
+PARTS = 4  # of a sum over all of K
 EACH = 8  # positions of a tile that a lane decodes
 _PAIRS = tl.constexpr((tl.float16,) * EACH)
 
@@ -340,7 +340,7 @@ def exl3_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, rang
     trellis = w.arrays["trellis"]
     layers = trellis.shape[0] if check_weight("linear", w) else 1
     suh, svh = (w.arrays[name] for name in (("su", "sv") if format.legacy else ("suh", "svh")))
-    cuts = [(a // exl3.SPAN, b // exl3.SPAN) for a, b in ranges or ()] or shares(k // exl3.SPAN, MOST_STEPS)
+    cuts = [(a // exl3.SPAN, b // exl3.SPAN) for a, b in ranges or ()] or shares(k // exl3.SPAN, PARTS)
     rpad = -(-rows // tile.rows) * tile.rows
     common = {"LAYERS": layers, "R": rows, "LEGACY": format.legacy}
     block = min(BLOCK, 1 << (k - 1).bit_length())

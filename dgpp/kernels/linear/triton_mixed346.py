@@ -30,7 +30,7 @@ from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
 
 GROUP = mixed346.GROUP
-MOST_GROUPS = 20  # in one part of a sum over all of K
+PARTS = 2  # of a sum over all of K
 _GROUP = tl.constexpr(GROUP)
 _SCALE_32 = tl.constexpr(float(hadamard.SCALE_32))
 _LEAST_SCALE = tl.constexpr(float(mixed346.LEAST_SCALE))
@@ -342,7 +342,7 @@ def mixed346_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, 
     layers = indices.shape[0] if check_weight("linear", w) else 1
     bits = indices.shape[-1] * 32 // k
     tile = tile_for(architecture(), Recipe(f"mixed346_{bits}"), rows)
-    cuts = [(a // GROUP, b // GROUP) for a, b in ranges or ()] or shares(k // GROUP, MOST_GROUPS)
+    cuts = [(a // GROUP, b // GROUP) for a, b in ranges or ()] or shares(k // GROUP, PARTS)
     count = math.gcd(tile.bytes * 8 // bits // GROUP, *(b - a for a, b in cuts))
     rpad = -(-rows // tile.rows) * tile.rows
     constants = {

@@ -16,6 +16,7 @@ from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_bf12 import bf12_leaves
 from dgpp.kernels.linear.triton_exl3 import exl3_leaves
 from dgpp.kernels.linear.triton_mixed346 import mixed346_leaves
+from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_words import words_leaves, words_of
 
 Leaves = Callable[[jax.Array, Weight, jax.Array, jax.Array, Ranges | None], jax.Array]
@@ -37,6 +38,20 @@ def own_kernel(format: Format, ranges: Ranges, k: int) -> Leaves | None:
             return words_leaves if on(group, ranges, k) and k % format.per_scale == 0 and group >= 32 else None
         case Mixed346():
             return mixed346_leaves if on(GROUP, ranges, k) else None
+    return None
+
+
+def tiled_as(format: Format) -> Recipe | None:
+    """What `triton_tiles` finds the tiles of such a format by; None for one that has no kernel of its own."""
+    match format:
+        case BF12():
+            return Recipe("bf12")
+        case EXL3():
+            return Recipe("exl3")
+        case Mixed346():
+            return Recipe(format.name)
+        case Int8Planes() | GPTQ():
+            return Recipe(words_of(format).kind)
     return None
 
 

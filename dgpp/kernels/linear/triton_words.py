@@ -33,7 +33,7 @@ from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
 
 LANES = 4  # of a quad
-MOST_COLUMNS = 2560  # in one part of a sum over all of K
+PARTS = 2  # of a sum over all of K
 
 KINDS = ("planes", "4 bits K-first", "8 bits K-first")
 PLANES = tl.constexpr(0)
@@ -334,7 +334,7 @@ def words_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ran
     payload = w.arrays[words.payload]
     tile = tile_for(architecture(), Recipe(words.kind), rows)
     group = words.group
-    cuts = [(a // group, b // group) for a, b in ranges or ()] or shares(k // group, MOST_COLUMNS // group)
+    cuts = [(a // group, b // group) for a, b in ranges or ()] or shares(k // group, PARTS)
     rpad = -(-rows // tile.rows) * tile.rows
     common = {"R": rows, "K": k, "RPAD": rpad}
     outer, inner = words.piece
