@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from dgpp.kernels.gpu.launch import Out
 
@@ -69,6 +70,21 @@ class _Tensor:
 
     def set_(self, storage: _Memory, *_: Any) -> None:
         self.array = storage.array
+
+
+def _with_truth(method: Any, place: int) -> Any:
+    """A load or store of the interpreter that takes a mask of any numbers: Triton 3.9 makes bytes of some masks and
+    then refuses them."""
+
+    def call(self: Any, *arguments: Any) -> Any:
+        mask = arguments[place]
+        return method(self, *arguments[:place], TensorHandle(mask.data.astype(bool), mask.dtype), *arguments[place + 1 :])
+
+    return call
+
+
+for _name, _place in (("create_masked_load", 1), ("create_masked_store", 2)):
+    setattr(InterpreterBuilder, _name, _with_truth(getattr(InterpreterBuilder, _name), _place))
 
 
 def interpret(

@@ -96,7 +96,7 @@ def piece(
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     number: tl.tensor,  # float32 [BN]: the group's scale
-    undo: tl.tensor,  # float32 [BR]: the powers of two that undo the shifts of the rows' group
+    undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
@@ -128,6 +128,8 @@ def piece(
             rows = tl.load(x)
         return dot(codes, rows, acc, ASM)
     rows = tl.load(x)
+    if BR <= 32:
+        power = tl.load(undo)
     if UNIT:
         codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
@@ -157,7 +159,9 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    return tl.fma(total, number[:, None] * undo[None, :], acc)
+    if BR > 32:  # behind the product: so many take the registers that it needs
+        power = tl.load(undo)
+    return tl.fma(total, number[:, None] * power[None, :], acc)
 
 
 @triton.jit
@@ -232,12 +236,6 @@ def tile(
 
     GROUPS: tl.constexpr = 1 if CODE == BF16 else PADDED * PLANES // GROUP
     u_at = factor + leaf * (GROUPS * RPAD) + r
-    u0 = tl.full((BR,), 1.0, tl.float32)
-    if CODE != BF16:
-        u0 = tl.load(u_at)
-    u1 = u0
-    if COUNT > 1:
-        u1 = tl.load(u_at + RPAD)
 
     acc = tl.zeros((BN, BR), tl.float32)
     f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, LIFT, BN)
@@ -247,28 +245,22 @@ def tile(
     for i in range(steps):
         at = start + i * BK
         left = length // PLANES - i * WIDTH
-        # The scales and shifts of the next step are under way during this one.
-        v0, v1 = u0, u1
-        if CODE != BF16:
-            ahead = tl.minimum((i + 1) * COUNT, GROUPS - COUNT) * RPAD
-            v0 = tl.load(u_at + ahead)
-            v1 = v0
-            if COUNT > 1:
-                v1 = tl.load(u_at + ahead + RPAD)
+        # The scales of the next step are under way during this one.
         g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, LIFT, BN)
         g1 = g0
         if COUNT > 1:
             g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
         acc = piece(
-            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u0, s_at, at, left, end,
+            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u_at + i * COUNT * RPAD, s_at, at, left, end,
             SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
         )  # fmt: skip
         if COUNT > 1:
             acc = piece(
-                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u1, s_at, at + GROUP, left - EACH, end,
+                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u_at + (i * COUNT + 1) * RPAD, s_at,
+                at + GROUP, left - EACH, end,
                 SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
-        f0, f1, u0, u1 = g0, g1, v0, v1
+        f0, f1 = g0, g1
 
     y = acc
     if LIFT:

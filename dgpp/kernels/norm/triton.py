@@ -15,7 +15,8 @@ from dgpp.kernels.norm import reference
 from dgpp.kernels.norm.triton_norm import gated_heads, normed_rows
 from dgpp.kernels.rows import Rows
 
-WARPS = 8
+WARPS = 4
+SPAN = 128  # columns that lie across a warp in the sum of a row
 LARGEST = 1 << 14  # columns that one program holds
 
 
@@ -37,7 +38,7 @@ def normed(
         given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | {"WIDTH": 1 << levels, "LEVELS": levels},
+        | {"WIDTH": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
         warps=WARPS,
         stages=1,
     )

@@ -36,6 +36,7 @@ def normed_rows(
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
     WIDTH: tl.constexpr,  # 2^LEVELS, at least D
+    SPAN: tl.constexpr,  # a power of two, at most WIDTH
     LEVELS: tl.constexpr,
 ) -> None:
     """Grid (RPAD, leaves, blocks of a leaf): each sums the whole row and writes its block."""
@@ -46,8 +47,9 @@ def normed_rows(
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     live = row < tl.load(used)
     x += row.to(tl.int64) * D
-    k = tl.arange(0, WIDTH)
-    h = tl.load(x + k, mask=(k < D) & (row < R), other=0.0).to(tl.float32)
+    # Halves are added between rows of this tile first, which lie in one warp.
+    k = tl.arange(0, WIDTH // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
+    h = tl.load(x + k, mask=(k < D) & live & (row < R), other=0.0).to(tl.float32)
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (j < length) & (row < R)
     own = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
@@ -102,13 +104,14 @@ def gated_heads(
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
     inside = (j < length) & (row < R)
+    counted = inside & live
     at = row.to(tl.int64) * (V * DV) + start + j
     w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
-    gate = tl.load(z + at, mask=inside, other=0.0)
+    gate = tl.load(z + at, mask=counted, other=0.0)
     for part in tl.static_range(1, PARTS):
-        gate = gate + tl.load(z + part * R * V * DV + at, mask=inside, other=0.0)
+        gate = gate + tl.load(z + part * R * V * DV + at, mask=counted, other=0.0)
     gate = to_bf16(gate).to(tl.float32)
-    h = to_bf16(tl.load(o + at, mask=inside, other=0.0)).to(tl.float32)
+    h = to_bf16(tl.load(o + at, mask=counted, other=0.0)).to(tl.float32)
     mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
     inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
     y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)

@@ -23,7 +23,7 @@ The rows of a batch are segments, consecutive positions of one slot. A segment s
 from zero at position 0; then the `replay[slot]` rows before its first are applied, whose inputs are in the rings; then
 its rows. What S is after the last committing row of a segment (which come before those that do not commit), or after
 the replay if none commits, is committed. Inputs of rows that do not commit go into the rings, whose old rows are read
-before. A slot without rows in the batch keeps what it has. Padding rows come out as +0.
+before. A slot without rows in the batch keeps what it has. Padding rows come out as +0, from the GPU unspecified.
 
 Source: "Gated Delta Networks: Improving Mamba2 with Delta Rule" (arXiv:2412.06464), equation 10; the decay per channel
 is that of Kimi Delta Attention.

@@ -41,7 +41,7 @@ def gated_delta(
 ) -> tuple[jax.Array, DeltaState]:
     """(o float32 [R, V, dv], state); arguments, order and promise as in `dgpp.kernels.recurrence`.
 
-    A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16 and 8.
+    Padding rows are unspecified. A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16 and 8.
     """
     check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
     (rows, keys, dk), (_, values, dv) = q.shape, v.shape

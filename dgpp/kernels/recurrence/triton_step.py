@@ -62,8 +62,8 @@ def segments(
     G: tl.constexpr,  # 1, or DK: decays of a row and head
     BV: tl.constexpr,
 ) -> None:
-    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Padding rows, which the
-    slots share, come out as zeros."""
+    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Padding rows are not
+    written."""
     head = tl.program_id(1)
     mine = tl.program_id(2)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
@@ -111,8 +111,6 @@ def segments(
         tl.store(o + (r * V + head) * DV + j, tl.sum(s * q_now[None, :], axis=1))
         if r + 1 == border:
             tl.store(new + at, s)
-    for r in range(tl.minimum(tl.load(used), R) + mine, R, S):
-        tl.store(o + (r * V + head) * DV + j, tl.zeros((BV,), tl.float32))
 
 
 @triton.jit
