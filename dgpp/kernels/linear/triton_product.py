@@ -129,7 +129,7 @@ def piece(
         return dot(codes, rows, acc, ASM)
     rows = tl.load(x)
     if BR <= 32:
-        power = tl.load(undo)
+        undone = tl.load(undo)
     if UNIT:
         codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
@@ -160,8 +160,8 @@ def piece(
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
     if BR > 32:  # behind the product: so many take the registers that it needs
-        power = tl.load(undo)
-    return tl.fma(total, number[:, None] * power[None, :], acc)
+        undone = tl.load(undo)
+    return tl.fma(total, number[:, None] * undone[None, :], acc)
 
 
 @triton.jit
