@@ -1,6 +1,7 @@
-"""Formats with kernels of their own in Triton's interpreter: run by test_formats.py in a process of its own.
+"""Formats with kernels of their own, in Triton's interpreter or on a GPU: a process of its own for test_formats.py.
 
     TRITON_INTERPRET=1 python -m tests.kernels.gpu.logic_formats sm_90 FORMAT ...
+    python -m tests.kernels.gpu.logic_formats gpu FORMAT ...
 
 Values are compared with float64 after the roundings that a format puts into its rows.
 """
@@ -123,7 +124,11 @@ def main(architecture: str, *formats: str) -> None:
     """The command."""
     with ExitStack() as patches:
         for name, module in list(sys.modules.items()):
-            if name.startswith("dgpp.") and getattr(module, "architecture", None) is launch.architecture:
+            if (
+                launch.INTERPRETED
+                and name.startswith("dgpp.")
+                and getattr(module, "architecture", None) is launch.architecture
+            ):
                 patches.enter_context(mock.patch.object(module, "architecture", return_value=architecture))
         for format in formats:
             equal_at_every_count(format)

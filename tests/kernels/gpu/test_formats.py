@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
 )
 
-FAST = ("mixed346_3", "nf4i8", "exl3_2.5_mul1")
+FAST = ("mixed346_3",)  # in the interpreter
 COMPILED = ("bf12", "nf4i8", "mixed346_3", "mixed346_4", "mixed346_6", "exl3_4_mul1", "exl3_3.5_mul1", "exl3_3_3inst",
             "int8_planes_g128", "gptq_int4_g128_asym_v1")  # fmt: skip
 LIMITS = {"sm_90": 227 << 10, "sm_121": 99 << 10}
@@ -36,6 +36,14 @@ def test_the_kernel_computes_what_it_should(format: str) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.kernels.gpu.logic_formats", "sm_90", format]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("format", ["bf12", "nf4i8", "mixed346_3", "exl3_2.5_mul1", "gptq_int4_g32_asym_v2"])
+def test_escapes_raw_rows_and_what_is_no_number_on_a_device(format: str) -> None:
+    command = [sys.executable, "-m", "tests.kernels.gpu.logic_formats", "gpu", format]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
