@@ -37,6 +37,7 @@ SCRATCH = 256 << 20  # bytes of experts' outputs between their products and the 
 FOUND = 256
 """Pairs up to which a program finds its tile itself, instead of in tables that others made."""
 BLOCK = 1024
+MOST = 32  # pairs in a tile
 LISTED = 4096  # pairs that are looked at together when tables are made
 WARPS = 4
 LISTED_WARPS = 8
@@ -188,8 +189,8 @@ def _plan(feeds: Sequence[Feed], pairs: int, size: int) -> Plan:
 
 
 def _tile(found: Recipe, pairs: int, held: int) -> Tile:
-    """The tile for as many pairs as an expert has on average."""
-    return tile_for(architecture(), found, -(-pairs // held))
+    """The tile for as many pairs as an expert has on average: more would not fill it, and cost registers."""
+    return tile_for(architecture(), found, min(-(-pairs // held), MOST))
 
 
 def _products(
