@@ -63,6 +63,8 @@ def delta_case(per_key: bool) -> list[str]:
     with jax.default_device(jax.devices("cpu")[0]):
         wanted = jax.jit(reference_delta)(*jax.device_put(arguments, jax.devices("cpu")[0]))
     trouble = []
+    (o, state), (wanted_o, wanted_state) = found, wanted
+    found, wanted = (o[:-1], state), (wanted_o[:-1], wanted_state)  # without the padding row
     for name, a, b in zip(("o", "s", "k", "v", "gates"), jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         if not same(a, b):
             a, b = (np.asarray(x, np.float32) for x in (a, b))

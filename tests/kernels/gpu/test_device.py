@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
         *(f"bits {format}" for format in FORMATS),
         *(f"bits_experts {name}" for name in (*EXPERT_FORMATS, "route")),
         "bits_state",
+        "between",
         *(f"attention {case}" for case in (*DENSE, "sparse", "index", "selection")),
     ],
 )
