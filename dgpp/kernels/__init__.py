@@ -12,6 +12,7 @@ slow.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dgpp.kernels.attention.arguments import Cache
-
 from dgpp.formats import Weight
+from dgpp.kernels.attention.arguments import Cache
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,10 @@ def select(name: str) -> Kernels:
 
 
 def default() -> Kernels:
-    """The kernels to use where nothing is chosen: "cpu" if this machine has a target for it, else "reference"."""
+    """The kernels to use where nothing is chosen. JAX's device decides: on a CUDA device "triton" if jax-triton is
+    installed, on a CPU "cpu" if this machine has a target for it, else "reference"."""
     from dgpp.kernels.native.target import host_target
 
+    if jax.default_backend() == "gpu":
+        return select("triton" if importlib.util.find_spec("jax_triton") else "reference")
     return select("reference" if host_target() is None else "cpu")
