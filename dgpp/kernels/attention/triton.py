@@ -42,16 +42,18 @@ class Form:
 FORMS: dict[str, dict[str, Form]] = {
     "sm_90": {
         "few": Form(16, 512, 8, 3, swapped=True),
+        "few fp8": Form(16, 512, 8, 2, swapped=True),
         "many": Form(128, 128, 8, 2),
         "sparse": Form(16, 512, 8, 3, swapped=True),
     },
     "sm_121": {
         "few": Form(16, 512, 8, 2, swapped=True),
+        "few fp8": Form(16, 512, 8, 2, swapped=True),
         "many": Form(64, 128, 8, 2),
         "sparse": Form(16, 512, 8, 2, swapped=True),
     },
 }
-"""By architecture: for few rows, for many, and for rows that attend to blocks of their own."""
+"""By architecture: for few rows, for many, and for rows that attend to blocks of their own. They change no bit."""
 
 
 def attention(
@@ -116,7 +118,7 @@ def attended(
     chosen = 0 if blocks is None else blocks.shape[1]
     splits = -(-min(tokens, (chosen + 1) * group if group else tokens) // SPLIT)
     few = rows <= FEW and 4 * splits * rows * heads * dim_v <= SCRATCH
-    form = FORMS[architecture()]["sparse" if group else "few" if few else "many"]
+    form = FORMS[architecture()]["sparse" if group else "many" if not few else "few fp8" if fp8 else "few"]
     tile_heads = min(form.columns, -(-heads // kv_heads))
     tile_rows = 1 if group else form.columns // tile_heads
     values = min(form.values, power_of_two(dim_v))

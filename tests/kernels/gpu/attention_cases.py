@@ -1,4 +1,4 @@
-"""The cases of `tests.kernels.gpu.attention`, as data: those for a device by name, and small ones for the interpreter."""
+"""The cases of `tests.kernels.gpu.attention` as data: those for a device by name, small ones for the interpreter."""
 
 from __future__ import annotations
 
