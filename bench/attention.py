@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import functools
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -192,11 +193,13 @@ def shape_rows(shape: Shape, rows: int, context: int, read_gbps: float, clock: f
     return made
 
 
-def rows_of(read_gbps: float, clock: float) -> list[Row]:
-    """All rows of the record."""
+def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
+    """All rows of the record; no shape is begun after `stop`, of `time.monotonic`."""
     rate, found = matmul_rate(), []
     print(f"matmul, bf16: {rate / 1e12:.0f} TFLOP/s", flush=True)
-    for shape in (*SHAPES, SPARSE):
+    for shape in (SHAPES[0], SPARSE, *SHAPES[1:]):
+        if time.monotonic() > stop:
+            break
         for rows, context in shape.decode:
             found += shape_rows(shape, rows, context, read_gbps, clock)
         if shape.prefill:

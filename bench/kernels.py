@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"memory, read: {gbps:.0f} GB/s, {architecture()} at {clock / 1e6:.0f} MHz", flush=True)
     found = [memory | {"fraction": 1.0}]
     if options.state:
-        found += attention.rows_of(gbps, clock)
+        found += attention.rows_of(gbps, clock, stop)
         found += [delta_row(count, False, gbps) for count in (1, 16)]
         found += [delta_row(2048, True, gbps)]
     if options.experts:

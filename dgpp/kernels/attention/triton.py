@@ -21,7 +21,7 @@ from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 SPLIT = 256
 BLOCK = 64
 FEW = 64  # rows up to which splits run side by side,
-SCRATCH = 512 << 20  # as long as their parts take no more bytes than this
+SCRATCH = 256 << 20  # as long as their parts take no more bytes than this
 PLAN = 16  # integers of a row's plan, see `triton_rows`
 PROGRAMS = 264  # that share the splits, about
 SPAN = 4  # rows of a batch of many among which one program takes tiles,
