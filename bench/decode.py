@@ -13,7 +13,8 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,8 +171,8 @@ def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: f
     }
 
 
-def measured(name: str, options: argparse.Namespace, read: float) -> list[dict[str, Any]]:
-    """The rows of a model."""
+def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
+    """The core of a model with its kernels compiled, and the bytes of weights that a step of one row reads."""
     release, raw = MODELS[name]
     raw = {**raw, "text_config": {**raw["text_config"], **options.change}}
     family = family_of(raw)
@@ -185,14 +186,33 @@ def measured(name: str, options: argparse.Namespace, read: float) -> list[dict[s
     settings = CoreSettings(max(options.streams), pool, row_families=families, verify_rows=1)
     started = time.perf_counter()
     core = Core(family, config, weights, settings, select(options.kernels), tree)
-    del weights
-    core.warm_up()
+    with ThreadPoolExecutor(len(families)) as threads:
+        for rows, failure in zip(families, threads.map(partial(_compiled, core), families), strict=True):
+            if failure:
+                print(f"{name}, {rows} rows: {failure}", flush=True)
     print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
+    return core, weight_traffic(tree, family.tied(config), 1, 1).nbytes
+
+
+def _compiled(core: Core, rows: int) -> str:
+    """Compiles the kernels of a row family; what went wrong."""
+    try:
+        core.lowered(rows)
+    except Exception as error:  # the other families can be measured all the same
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return ""
+
+
+def measured(
+    name: str, core: Core, nbytes: float, options: argparse.Namespace, read: float
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """What measures the rows of a model, one by one."""
     for streams in options.profile:
         print(f"{name}, {streams} streams:\n{profile(core, streams)}", flush=True)
-    nbytes = weight_traffic(tree, family.tied(config), 1, 1).nbytes
-    rows = [decode_row(name, core, nbytes, streams, read) for streams in options.streams]
-    return rows + [prefill_row(name, core, nbytes, tokens, read) for tokens in options.prefill]
+    for streams in options.streams:
+        yield partial(decode_row, name, core, nbytes, streams, read)
+    for tokens in options.prefill:
+        yield partial(prefill_row, name, core, nbytes, tokens, read)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -216,16 +236,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     memory = read_bandwidth()
     print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
-    for name in options.models:
-        for row in measured(name, options, memory["gbps"]):
+    extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
+    failed = False
+    with ThreadPoolExecutor(len(options.models)) as threads:
+        made = [threads.submit(ready, name, options) for name in options.models]
+        cores = [one.result() for one in made]
+    for name, (core, nbytes) in zip(options.models, cores, strict=True):
+        for measure in measured(name, core, nbytes, options, memory["gbps"]):
+            try:
+                row = measure()
+            except jax.errors.JaxRuntimeError as error:  # no memory left for a long prompt, say
+                print(f"{name}: {str(error)[:400]}", flush=True)
+                failed = True
+                continue
             rows.append(row)
             print(
                 {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True
             )
-    if options.record:
-        extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
-        print(write_record("decode", rows, device=options.device, extra=extra, root=options.records))
-    return 0
+            if options.record:  # after each row: a run that is cut short has those before it
+                written = write_record("decode", rows, device=options.device, extra=extra, root=options.records)
+    if options.record and len(rows) > 1:
+        print(written)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

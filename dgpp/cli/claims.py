@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ def claims(
     pool_tokens: Annotated[int, typer.Option(help="Tokens of the K/V pool.")] = 2048,
     page_tokens: Annotated[int, typer.Option(help="Tokens of a page.")] = 64,
     kernels: Annotated[str | None, typer.Option(help="Kernels by name; the default ones without.")] = None,
+    row_families: Annotated[str, typer.Option(help="Row counts that steps are compiled for.")] = "16,64,256",
+    effort: Annotated[str, typer.Option(help='How much is compared: "full" or "quick".')] = "full",
     *,
     options: ModelOptions,
 ) -> None:
@@ -38,19 +41,24 @@ def claims(
     """
     allow_virtual_devices(LARGEST_WORLD)
     from dgpp.engine.settings import CoreSettings
-    from dgpp.lab.claims import CLAIMS, run_claims
+    from dgpp.lab.claims import CLAIMS, EFFORTS, run_claims
     from dgpp.lab.model import Model
 
     names = only or list(CLAIMS)
     unknown = [name for name in names if name not in CLAIMS]
     if unknown:
         raise typer.BadParameter(f"--only {unknown[0]!r} is unknown; known are: {', '.join(CLAIMS)}")
-    settings = CoreSettings(slots=slots, pool_tokens=pool_tokens, page_tokens=page_tokens)
+    if effort not in EFFORTS:
+        raise typer.BadParameter(f"--effort {effort!r} is unknown; known are: {', '.join(EFFORTS)}")
+    if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", row_families):
+        raise typer.BadParameter(f"--row-families {row_families!r} must be numbers with commas between")
+    families = tuple(int(rows) for rows in row_families.split(","))
+    settings = CoreSettings(slots=slots, pool_tokens=pool_tokens, page_tokens=page_tokens, row_families=families)
     examined = Model.of(open_for_command(model, settings, kernels, options))
     results: list[ClaimResult] = []
     for name in names:
         with _bar() as progress:
-            results += run_claims(examined, [name], progress)
+            results += run_claims(examined, [name], progress, effort=EFFORTS[effort])
         print(_line(results[-1]), flush=True)
     status = exit_status(results)
     if status:

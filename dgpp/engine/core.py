@@ -145,6 +145,13 @@ class Core:
             picks, _, _ = self._run(self._step, batch)
             picks.block_until_ready()
 
+    def lowered(self, rows: int) -> Any:
+        """The step for a row family before XLA compiles it, as JAX has it; Triton kernels are compiled on the way, and
+        those of other families at once when threads call this beside each other."""
+        batch = self._with_ngrams(build((), self.pool.table, rows, self.samples), ())
+        integers, shapes = batch.packed()
+        return self._step.lower(self._weights, self._constants, self._state, integers, batch.rows.ngrams, shapes)
+
     def keep(self, slot: int) -> SlotState:
         """A copy of what belongs to a slot beside its pages, to be put back with `restore`."""
         return self._keeper.keep(slot, self._state, self._mesh is not None)

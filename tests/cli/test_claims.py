@@ -36,3 +36,15 @@ def test_one_line_says_claim_family_backend_count_and_verdict(capsys: pytest.Cap
 def test_an_unknown_claim_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--only", "speed") == 2
     assert "known are: rows, phase, chunk" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_an_unknown_effort_and_row_families_that_are_no_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--effort", "none") == 2
+    assert "known are: full, quick" in capsys.readouterr().err.replace("\n", " ")
+    assert run("--row-families", "16,x") == 2
+    assert "must be numbers" in capsys.readouterr().err
+
+
+def test_less_effort_compares_less(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--only", "chunk", "--effort", "quick", "--row-families", "16,64", "--slots", "2") == 0
+    assert 0 < int(capsys.readouterr().out.split()[3]) < 3190

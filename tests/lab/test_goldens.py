@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dgpp.lab.goldens import CASES, check
+from dgpp.lab.goldens import CASES, check, manifest
 from dgpp.lab.goldens.__main__ import main
 from dgpp.lab.goldens.case import Computed, Judgement, Values, digest, shown
 from dgpp.lab.goldens.cases import REAL
 from dgpp.lab.goldens.check import GoldenResult, Moved
+from dgpp.lab.goldens.device import DEVICE_CASES, distance
 from dgpp.lab.goldens.key import key
 from dgpp.lab.goldens.manifest import ManifestError
 from dgpp.lab.goldens.step import judge_logits
@@ -28,6 +29,42 @@ def test_the_goldens_of_the_repository_hold(name: str) -> None:
 @pytest.mark.parametrize("name", ["linear", "attention"])
 def test_the_reference_kernels_keep_the_same_goldens(name: str) -> None:
     hold(check(CASES[name], kernels="reference"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", DEVICE_CASES)
+def test_the_goldens_of_the_device_hold(name: str) -> None:
+    hold(check(DEVICE_CASES[name], kernels="triton"))
+
+
+def test_every_golden_of_a_device_belongs_to_a_case() -> None:
+    for folder in manifest.directory().glob("sm_*"):
+        assert {path.stem for path in folder.glob("*.json")} <= set(DEVICE_CASES), folder
+
+
+def test_kernels_of_triton_are_pinned_to_its_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"jax": "0.11.2", "triton": "3.6.0"}
+    monkeypatch.setattr("dgpp.lab.goldens.key.version", found.__getitem__)
+    assert key().endswith("/jax-0.11")
+    assert key("triton") == f"{key()}/triton-3.6"
+
+
+def test_a_case_of_a_kernel_digests_its_inputs_and_every_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = DEVICE_CASES["select_blocks"]
+    computed = case.compute("reference")
+    assert set(computed.portable) == {"inputs"}
+    assert set(computed.pinned) == {"512 of 2500, output 0"}
+    assert computed.judge() == Judgement(0.0, 0.0)
+    assert case.folder == key().split("/")[0]
+
+
+def test_the_distance_of_a_kernel_counts_what_is_not_finite() -> None:
+    wanted = np.array([3.0, 4.0, np.inf, np.nan])
+    assert distance(wanted, wanted) == 0
+    assert distance(np.array([3.5, 4.0, np.inf, np.nan]), wanted) == 0.1
+    assert not distance(np.array([3.0, 4.0, 5.0, np.nan]), wanted) <= 1
+    assert not distance(np.array([3.0, np.nan, np.inf, np.nan]), wanted) <= 1
+    assert distance(wanted[:2], wanted) == np.inf
 
 
 @pytest.mark.real
@@ -147,8 +184,6 @@ def test_logits_are_judged_by_their_relative_error() -> None:
 
 def test_the_command_prints_what_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import typer
-
-    from dgpp.lab.goldens import manifest
 
     app = typer.Typer()
     app.command()(main)

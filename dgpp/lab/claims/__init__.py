@@ -2,6 +2,6 @@
 
 from dgpp.lab.claims.claim import ClaimResult
 from dgpp.lab.claims.run import CLAIMS, run_claims
-from dgpp.lab.claims.subject import FULL, Effort
+from dgpp.lab.claims.subject import EFFORTS, FULL, Effort
 
-__all__ = ["CLAIMS", "FULL", "ClaimResult", "Effort", "run_claims"]
+__all__ = ["CLAIMS", "EFFORTS", "FULL", "ClaimResult", "Effort", "run_claims"]

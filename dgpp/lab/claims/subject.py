@@ -27,6 +27,8 @@ class Effort:
 
 
 FULL = Effort()
+QUICK = Effort(neighbours=12, prompt=40, widths=(2, 4, 8), generated=12)
+EFFORTS = {"full": FULL, "quick": QUICK}
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""`python -m dgpp.lab.goldens`: compares all goldens with what is computed now; `--write` makes them anew.
+"""`python -m dgpp.lab.goldens`: compares all goldens with what is computed now; `--write` makes them anew. With
+`--kernels triton`, on a CUDA device, those of its architecture: every Triton kernel, and whole steps.
 
 Both print what moved. Exit status of a comparison: 1 when something moved or is judged to be wrong, 2 when the present
 key has no golden for a case.
@@ -12,6 +13,7 @@ import typer
 
 from dgpp.lab.goldens.cases import CASES, REAL
 from dgpp.lab.goldens.check import check
+from dgpp.lab.goldens.device import DEVICE_CASES
 from dgpp.lab.goldens.manifest import ManifestError
 
 SHOWN = 12
@@ -24,21 +26,28 @@ def main(
     kernels: Annotated[str | None, typer.Option(help="Kernels by name; the default ones without.")] = None,
 ) -> None:
     """Without `--only`, all cases but those that need weights from outside the repository."""
-    names = only or [name for name in CASES if name not in REAL]
-    if unknown := [name for name in names if name not in CASES]:
-        raise typer.BadParameter(f"--only {unknown[0]!r} is unknown; known are: {', '.join(CASES)}")
-    results = []
+    known = DEVICE_CASES if kernels == "triton" else CASES
+    names = only or [name for name in known if name not in REAL]
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"--only {unknown[0]!r} is unknown; known are: {', '.join(known)}")
+    results, failed = [], False
     for name in names:
         try:
-            result = check(CASES[name], kernels=kernels, write=write)
+            result = check(known[name], kernels=kernels, write=write)
         except ManifestError as error:
             raise typer.BadParameter(str(error)) from None
+        except (RuntimeError, ValueError) as error:  # a kernel that cannot run: the other cases are still worth knowing
+            print(f"{name:17} FAILED: {type(error).__name__}: {str(error)[:400]}", flush=True)
+            failed = True
+            continue
         results.append(result)
         print(result, flush=True)
         for moved in result.moved[:SHOWN]:
             print(f"    {moved}")
         if len(result.moved) > SHOWN:
             print(f"    and {len(result.moved) - SHOWN} more")
+    if failed:
+        raise typer.Exit(1)
     if write:
         return
     if not all(result.stands for result in results):

@@ -58,7 +58,7 @@ def check(case: Case, *, kernels: str | None = None, root: Path | None = None, w
 
     A manifest of other inputs counts as moved. Raises ManifestError for one that cannot be read.
     """
-    root, key = root or manifests.directory(), present_key()
+    root, key = root or manifests.directory(), present_key(kernels)
     computed = case.compute(kernels)
     stored = manifests.read(case, root)
     pinned = stored.pinned.get(key, {})
@@ -74,7 +74,7 @@ def check(case: Case, *, kernels: str | None = None, root: Path | None = None, w
             fresh = replace(
                 fresh,
                 pinned={**stored.pinned, key: computed.pinned},
-                versions={**stored.versions, key: versions()},
+                versions={**stored.versions, key: versions(kernels)},
             )
         manifests.write(case, fresh, root)
     return result

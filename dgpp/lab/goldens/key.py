@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
 
 
-def key() -> str:
-    """The backend and the minor version of JAX, e.g. "cpu-x86-fma/jax-0.10"."""
-    minor = ".".join(version("jax").split(".")[:2])
-    return f"{_backend()}/jax-{minor}"
+def key(kernels: str | None = None) -> str:
+    """The backend and the minor version of JAX, e.g. "cpu-x86-fma/jax-0.10"; of kernels "triton" that of Triton too:
+    "sm_90/jax-0.11/triton-3.6"."""
+    packages = ("jax", "triton") if kernels == "triton" else ("jax",)
+    return "/".join([backend(), *(f"{name}-{'.'.join(version(name).split('.')[:2])}" for name in packages)])
 
 
-def versions() -> dict[str, str]:
+def versions(kernels: str | None = None) -> dict[str, str]:
     """The versions of what computes."""
-    return {name: version(name) for name in ("jax", "jaxlib", "numpy", "ml_dtypes")}
+    found = {name: version(name) for name in ("jax", "jaxlib", "numpy", "ml_dtypes")}
+    if kernels == "triton":
+        found["triton"] = version("triton")
+        try:
+            found["jax-triton"] = version("jax-triton")
+        except PackageNotFoundError:  # a copy without its metadata
+            found["jax-triton"] = "unknown"
+    return found
 
 
-def _backend() -> str:
+def backend() -> str:
+    """The processor that values are pinned to: "sm_90", "cpu-x86-fma", ..."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         return "sm_" + str(device.compute_capability).replace(".", "")

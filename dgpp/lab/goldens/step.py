@@ -147,7 +147,9 @@ PROSE = (
 )
 STEP_CASES = (
     *(
-        StepCase(f"{family}-{release}", partial(fixture, family, release), PROSE, "Once upon a time", 16, release=release)
+        StepCase(
+            f"{family}-{release}", partial(fixture, family, release), PROSE, "Once upon a time", 16, release=release
+        )
         for family, release in (
             ("llama", "tiny"),
             ("llama", "tiny-tied"),

@@ -1,0 +1,111 @@
+"""The Triton launches of a whole served step, traced from shapes alone: nothing is computed, no GPU is needed.
+
+    python -m bench.steps [27b-fp8 27b-nvfp4] [--rows 16,2048] [--architecture sm_90] [--compile]
+
+A loop over layers is traced once, so counts are those of one pass through every loop. `--compile` also prints what the
+assembler makes of every distinct launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench.compiled import Launch, compiled, launched
+from bench.decode import MODELS
+from bench.published import FORMATS
+from dgpp.checkpoint.fixture import stored_tree
+from dgpp.checkpoint.spec import flatten
+from dgpp.engine.batch import build, unpacked
+from dgpp.formats import Weight
+from dgpp.kernels import select
+from dgpp.layers.taps import Taps
+from dgpp.models import family_of
+from dgpp.models.state import Room
+from dgpp.world import Single
+
+SLOTS, PAGES, PAGE = 16, 256, 64
+
+
+def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
+    """The launches of a step of `rows` rows of one of `bench.decode`'s models."""
+    release, raw = MODELS[name]
+    family = family_of(raw)
+    config = family.config(raw)
+    tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
+    weights: dict[str, Any] = {}
+    for path, spec in flatten(tree):
+        node = weights
+        *parents, leaf = path.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        lead = (spec.layers,) if spec.layers else ()
+        arrays = {
+            field: jax.ShapeDtypeStruct((*lead, *packed.shape), packed.dtype)
+            for field, packed in spec.held.arrays(spec.shape).items()
+            if packed.resident
+        }
+        node[leaf] = Weight(arrays, spec.held.name, spec.shape, spec.numbers)
+    room = Room(PAGES, PAGE, SLOTS, 1)
+    state = {
+        key: jax.ShapeDtypeStruct(spec.allocation(room), spec.dtype) for key, spec in family.state(config, 1).items()
+    }
+    made = family.constants(config, 1024, 1)
+    constants = {key: jax.ShapeDtypeStruct(value.shape, value.dtype) for key, value in made.replicated.items()}
+    constants |= {key: jax.ShapeDtypeStruct(value.shape[1:], value.dtype) for key, value in made.ranked.items()}
+    integers, shapes = build((), np.zeros((SLOTS, PAGES // SLOTS), np.int32), rows, SLOTS).packed()
+    kernels = select("triton")
+
+    def step(weights: Any, constants: Any, state: Any, integers: Any) -> Any:
+        batch, sample_rows, sample_used = unpacked(integers, None, shapes)
+        hidden, state = family.forward(config, weights, constants, batch, state, Single(), kernels, Taps(frozenset()))
+        return family.logits(config, weights, hidden[sample_rows], sample_used, Single(), kernels), state
+
+    given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), integers)
+    return launched(step, weights, constants, state, given, architecture=architecture)
+
+
+def distinct(launches: Sequence[Launch]) -> list[Launch]:
+    """Launches of one compiled kernel each."""
+    found = {}
+    for one in launches:
+        constants = tuple(sorted((name, str(value)) for name, value in one.constants.items()))
+        found.setdefault((one.kernel.__name__, one.types, constants, one.warps, one.stages), one)
+    return list(found.values())
+
+
+def counted(launches: Sequence[Launch]) -> dict[str, int]:
+    """How often each kernel is launched, by name."""
+    return dict(collections.Counter(one.kernel.__name__ for one in launches))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.steps", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--rows", default="16,2048")
+    parser.add_argument("--architecture", default="sm_90")
+    parser.add_argument("--compile", action="store_true", help="compile every distinct launch")
+    options = parser.parse_args(arguments)
+    for name in options.models:
+        for rows in map(int, options.rows.split(",")):
+            found = step_launches(name, rows, options.architecture)
+            print(f"{name}, {rows} rows: {len(found)} launches, {counted(found)}", flush=True)
+            for one in distinct(found) if options.compile else ():
+                made = compiled(one, options.architecture)
+                print(
+                    f"  {one.kernel.__name__}: {made.registers} registers, {made.stack} spilled, {made.shared} shared"
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

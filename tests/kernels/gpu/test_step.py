@@ -1,0 +1,83 @@
+"""A whole step: how many kernels it launches, what the compilers make of them, and that it never asks the host."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+
+import pytest
+
+from dgpp.engine.batch import Segment
+from dgpp.kernels.rows import Phase
+from dgpp.lab.model import Model, load
+from tests.models.qwen import directory_of
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
+)
+
+LAUNCHES = {"27b-fp8": 53, "27b-nvfp4": 105}
+"""Of 16 rows with every loop over layers taken once: a period of four layers, and the head. The layers of the NVFP4
+release are two stacks, for their formats differ."""
+SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
+STEP_KERNELS = 400
+"""More than a step of a tiny model may launch, XLA's own among them."""
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_step_of_the_27b_has_the_recorded_number_of_launches(name: str) -> None:
+    from bench.steps import counted, step_launches
+
+    found = step_launches(name, 16, "sm_90")
+    assert len(found) == LAUNCHES[name], counted(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", SHARED)
+@pytest.mark.parametrize("rows", [16, 2048])
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_every_kernel_of_the_27b_compiles_without_spills(name: str, rows: int, architecture: str) -> None:
+    from bench.compiled import compiled
+    from bench.steps import distinct, step_launches
+
+    if architecture == "sm_121" and importlib.metadata.version("triton") < "3.9":
+        pytest.skip("the disassembler of Triton before 3.9 does not know sm_121")
+    launches = distinct(step_launches(name, rows, architecture))
+    assert launches
+    for launch in launches:
+        made = compiled(launch, architecture)
+        assert made.stack == 0, f"{launch.kernel.__name__} spills {made.stack} bytes"
+        assert made.shared <= SHARED[architecture], launch.kernel.__name__
+
+
+@pytest.fixture
+def models() -> tuple[Model, Model]:
+    """A tiny dense model twice: one to trace with its kernels replaced, and one to run."""
+    path = str(directory_of("qwen35", "tiny-dense"))
+    layout = {"slots": 4, "pool_tokens": 1024, "page_tokens": 64, "row_families": (16,)}
+    return load(path, kernels="triton", **layout), load(path, kernels="triton", **layout)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_a_decode_step_is_one_program_of_the_kernels_that_were_traced(models: tuple[Model, Model]) -> None:
+    from bench.compiled import launched
+    from bench.device import events
+    from bench.device import launches as ran
+    from bench.steps import counted
+    from dgpp.kernels.gpu.launch import architecture
+
+    traced, model = models
+    wanted = counted(launched(lambda: (traced.core.lowered(16), 0)[1], architecture=architecture()))
+    core = model.core
+    text = core.lowered(16).as_text()
+    assert "callback" not in text
+    assert "infeed" not in text
+    assert "outfeed" not in text
+    core.pool.reserve(0, 64)
+    core.step([Segment(0, 0, (1, 2, 3), Phase.PREFILL, (2,))])
+    found = ran(events(lambda: core.step([Segment(0, 3, (4,), Phase.DECODE, (0,))]).picks))
+    core.pool.release(0)
+    assert wanted
+    assert {name for name in wanted if found.get(name, 0) < wanted[name]} == set(), found
+    assert sum(found.values()) < STEP_KERNELS, found
+    print(f"{sum(found.values())} kernels and copies in a step: {found}")
