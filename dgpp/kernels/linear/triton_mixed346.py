@@ -1,7 +1,9 @@
 """Rows times a Mixed346 weight: int8 levels against int8 activations on the integer matrix units.
 
-A group of 128 weights is 8 words of 4 levels for each thread of a quad; its codes are contiguous there. `quantise`
-turns and rounds each row once and writes its codes in the order in which the instruction takes levels (`place_of`).
+A group of 128 weights is 8 words of 4 levels for each thread of a quad; its codes are contiguous there. Pieces of three
+words (3 and 6 bits) do not fill aligned accesses, so they come from memory to registers, a step ahead (`pieces_at`).
+`quantise` turns and rounds each row once and writes its codes in the order in which the instruction takes levels
+(`place_of`).
 
 Order, for one output: the sum of a group is an integer, exact in any order and on any architecture; as float32 it joins
 the total by one fused multiply-add with fl32(scale of the weight * scale of the row), groups in ascending order. So the
@@ -117,7 +119,7 @@ def word(w0: tl.tensor, w1: tl.tensor, w2: tl.tensor, which: tl.constexpr, BITS:
 
 @triton.jit
 def operand(
-    w0: tl.tensor,  # int32 [BN, PIECES]: the first words of all pieces of a group,
+    w0: tl.tensor,  # int32 [BN, PIECES], or as `pieces_at`: the first words of all pieces of a group,
     w1: tl.tensor,  # the second and the third ones; with 4 bits the same again
     w2: tl.tensor,
     BITS: tl.constexpr,
@@ -169,7 +171,11 @@ def operand(
             p6 = word(w0, w1, w2, 6, BITS)
             p7 = word(w0, w1, w2, 7, BITS)
         planes = octet(p0, p1, p2, p3, p4, p5, p6, p7)
-    planes = tl.permute(tl.reshape(planes, (BN, 4, 8 // PLANES, PLANES)), (0, 2, 3, 1))
+    if BITS == 4:
+        planes = tl.permute(tl.reshape(planes, (BN, 4, 8 // PLANES, PLANES)), (0, 2, 3, 1))
+    else:
+        planes = tl.reshape(planes, (4, 8, BN // 16, 2, 8 // PLANES, PLANES))
+        planes = tl.permute(planes, (2, 3, 1, 4, 5, 0))
     even = tl.join(planes.to(tl.int8), (planes >> 16).to(tl.int8))
     odd = tl.join((planes >> 8).to(tl.int8), (planes >> 24).to(tl.int8))
     return tl.reshape(tl.join(even, odd), (BN, _GROUP))
@@ -250,7 +256,6 @@ def product(
     ASM: tl.constexpr,
 ) -> None:
     """Grid (row tiles, column tiles, leaves), as `triton_product.product`."""
-    WORDS: tl.constexpr = 1 if BITS == 4 else 3
     PIECES: tl.constexpr = _GROUP // (4 * PLANES)  # of a group
     GROUP_WORDS: tl.constexpr = _GROUP * BITS // 32
     GROUPS: tl.constexpr = K // _GROUP
@@ -264,9 +269,12 @@ def product(
     end = tl.load(bounds + 2 * leaf + 1)
     steps = tl.where(tl.program_id(0) * BR < live, (end - begin) // COUNT, 0)
 
-    o = tl.arange(0, PIECES)
-    # Pieces first, so that neighbouring threads read neighbouring words also where a piece has several.
-    w_at = w + (place * N + n[None, :]) * (GROUPS * GROUP_WORDS) + begin * GROUP_WORDS + WORDS * o[:, None]
+    w_at = w + place * N * (GROUPS * GROUP_WORDS) + begin * GROUP_WORDS
+    if BITS == 4:
+        w_at += n[:, None] * GROUP_WORDS * GROUPS + tl.arange(0, PIECES)[None, :]
+    else:
+        row, piece = pieces_at(BN, PLANES)
+        w_at += tl.minimum(first + row, N - 1) * (GROUPS * GROUP_WORDS) + 3 * piece
     x_at = codes + r[None, :].to(tl.int64) * K + begin * _GROUP + tl.arange(0, _GROUP)[:, None]
     s_at = scale + (place * N + n) * GROUPS
     acc = tl.zeros((BN, BR), tl.float32)
@@ -274,6 +282,11 @@ def product(
     f1, y1, z1 = f0, y0, z0
     if COUNT == 2:
         f1, y1, z1 = factors(s_at, scales + r, sums + r, begin + 1, end, RPAD)
+    if BITS != 4:
+        a0, a1, a2 = words_at(w_at, steps > 0)
+        b0, b1, b2 = a0, a1, a2
+        if COUNT == 2:
+            b0, b1, b2 = words_at(w_at + GROUP_WORDS, steps > 0)
     for i in range(steps):
         group = i * COUNT
         w_i = w_at + group * GROUP_WORDS
@@ -284,9 +297,23 @@ def product(
         g1, u1, v1 = g0, u0, v0
         if COUNT == 2:
             g1, u1, v1 = factors(s_at, scales + r, sums + r, following + 1, end, RPAD)
-        acc = joined(acc, w_i, x_i, f0, y0, z0, BITS, PLANES, BN, BR, ASM)
-        if COUNT == 2:
-            acc = joined(acc, w_i + GROUP_WORDS, x_i + _GROUP, f1, y1, z1, BITS, PLANES, BN, BR, ASM)
+        if BITS == 4:
+            w0 = tl.load(w_i)
+            acc = joined(acc, w0, w0, w0, x_i, f0, y0, z0, BITS, PLANES, BN, BR, ASM)
+            if COUNT == 2:
+                w0 = tl.load(w_i + GROUP_WORDS)
+                acc = joined(acc, w0, w0, w0, x_i + _GROUP, f1, y1, z1, BITS, PLANES, BN, BR, ASM)
+        else:
+            more = i + 1 < steps
+            c0, c1, c2 = words_at(w_i + COUNT * GROUP_WORDS, more)
+            d0, d1, d2 = c0, c1, c2
+            if COUNT == 2:
+                d0, d1, d2 = words_at(w_i + (COUNT + 1) * GROUP_WORDS, more)
+            acc = joined(acc, a0, a1, a2, x_i, f0, y0, z0, BITS, PLANES, BN, BR, ASM)
+            if COUNT == 2:
+                acc = joined(acc, b0, b1, b2, x_i + _GROUP, f1, y1, z1, BITS, PLANES, BN, BR, ASM)
+            a0, a1, a2 = c0, c1, c2
+            b0, b1, b2 = d0, d1, d2
         f0, y0, z0 = g0, u0, v0
         f1, y1, z1 = g1, u1, v1
 
@@ -294,6 +321,25 @@ def product(
     column = first + tl.arange(0, BN)[:, None]
     out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * N + column
     tl.store(out_at, y, mask=(column < N) & (r[None, :] < R))
+
+
+@triton.jit
+def pieces_at(BN: tl.constexpr, PLANES: tl.constexpr) -> tl.tensor:
+    """(row, piece) of the words of a group, int32 [lane of a quad, row of 8, warp, half of 16 rows, a lane's piece]:
+    the places in which the matrix instruction takes its left operand, so that words come from memory to registers."""
+    quad = tl.arange(0, 4)[:, None, None, None, None]
+    row = tl.arange(0, 8)[None, :, None, None, None]
+    warp = tl.arange(0, BN // 16)[None, None, :, None, None]
+    half = tl.arange(0, 2)[None, None, None, :, None]
+    own = tl.arange(0, 8 // PLANES)[None, None, None, None, :]
+    zero = quad * 0 + row * 0 + warp * 0 + half * 0 + own * 0
+    return zero + warp * 16 + half * 8 + row, zero + quad * (8 // PLANES) + own
+
+
+@triton.jit
+def words_at(w: tl.tensor, some: tl.tensor) -> tl.tensor:
+    """The three words of every piece from pointers to the first ones; 0 without `some`."""
+    return tl.load(w, mask=some, other=0), tl.load(w + 1, mask=some, other=0), tl.load(w + 2, mask=some, other=0)
 
 
 @triton.jit
@@ -312,7 +358,9 @@ def factors(
 @triton.jit
 def joined(
     acc: tl.tensor,
-    w: tl.tensor,  # pointers [PIECES, BN] to the first words
+    w0: tl.tensor,  # as in `operand`
+    w1: tl.tensor,
+    w2: tl.tensor,
     x: tl.tensor,  # pointers [128, BR]
     scale: tl.tensor,  # f32 [BN]
     of_row: tl.tensor,  # f32 [BR]
@@ -324,11 +372,6 @@ def joined(
     ASM: tl.constexpr,
 ) -> tl.tensor:
     """acc + a group's sum times its factor."""
-    w0 = tl.trans(tl.load(w))
-    w1, w2 = w0, w0
-    if BITS != 4:
-        w1 = tl.trans(tl.load(w + 1))
-        w2 = tl.trans(tl.load(w + 2))
     total = tl.dot(operand(w0, w1, w2, BITS, PLANES, BN, ASM), tl.load(x), out_dtype=tl.int32)
     if BITS != 3:
         total += above[None, :]
