@@ -53,10 +53,10 @@ def events(call: Callable[[], Any], warm: float = WARM_SECONDS) -> list[Event]:
     )
 
 
-def device_seconds(call: Callable[[], Any]) -> dict[str, float]:
+def device_seconds(call: Callable[[], Any], warm: float = WARM_SECONDS) -> dict[str, float]:
     """Median seconds on the device by kernel name, of the launches in a profiled `call` after others."""
     found = collections.defaultdict(list)
-    for event in events(call):
+    for event in events(call, warm):
         found[event.name].append(event.seconds)
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 

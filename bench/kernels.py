@@ -33,6 +33,7 @@ from dgpp.kernels.recurrence import DeltaState
 from dgpp.ops.records import write_record
 
 LAYERS = 6  # of states
+RECORD_SECONDS = 5  # after which the record is written again, so that a run that is cut short leaves one
 Row = dict[str, Any]
 
 
@@ -110,10 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += experts.rows_of(gbps, clock, stop)
     if options.partners:
         found += linear.partner_rows(rows, gbps, clock)
-    found += linear.linear_rows(gbps, clock, stop, options.formats, rows)
+    extra = {name: importlib.metadata.version(name) for name in ("triton", "jax-triton", "torch")}
+    extra["SM clock"] = f"{clock / 1e6:.0f} MHz"
+    written = time.monotonic()
+    for row in linear.linear_rows(gbps, clock, stop, options.formats, rows):
+        found.append(row)
+        if options.record and time.monotonic() > written + RECORD_SECONDS:
+            write_record("kernels", found, device="h200", extra=extra)
+            written = time.monotonic()
     if options.record:
-        extra = {name: importlib.metadata.version(name) for name in ("triton", "jax-triton", "torch")}
-        extra["SM clock"] = f"{clock / 1e6:.0f} MHz"
         print(write_record("kernels", found, device="h200", extra=extra))
     return 0
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -21,26 +24,36 @@ from dgpp.kernels.linear.triton_own import tiled_as
 from dgpp.kernels.linear.triton_recipe import recipe
 from dgpp.kernels.linear.triton_tiles import tuned_for
 
-PASS_BYTES = 1 << 30  # of weights walked in one pass
+PASS_BYTES = 1 << 29  # of weights walked in one pass
+THREADS = 8  # that compile
+WARM_SECONDS = 0.06  # in front of a measurement: the device is never idle for long
 MOST_LAYERS = 64
 FEW = (1, 16)  # row counts of formats and shapes that are not looked at closely
+CLOSE = (
+    "bf16", "fp8_block128_bf16", "nvfp4_divisor", "mxfp8", "mxfp4", "int4_g64", "int8_g64", "fp8_channel", "bf12",
+)  # fmt: skip
 PRODUCTS = ("product", "finish")  # kernels of one product, by name
 PREPARES = ("prepare", "arrange", "turn", "quantise", "rotate")  # those that bring rows into an operand's form
 Row = dict[str, Any]
 
 
-def linear_seconds(weight: Weight, x: jax.Array, ranges: Any) -> dict[str, float]:
-    """Seconds of the kernels of one product, of `x` with each of the stacked weights, by kernel."""
-    kernels, layers = select("triton"), next(iter(weight.arrays.values())).shape[0]
-    used = jnp.int32(x.shape[0])
+def built(matrix: Matrix, format: str, rows: int) -> Any:
+    """The compiled products of `rows` rows with each of the stacked weights of a matrix."""
+    kernels, layers = select("triton"), layers_of(format, matrix.n, matrix.k)
 
-    @jax.jit
     def run(x: jax.Array, weight: Weight, used: jax.Array) -> list[jax.Array]:
-        if ranges is None:
+        if matrix.ranges is None:
             return [kernels.linear(x, weight, jnp.int32(i), used) for i in range(layers)]
-        return [kernels.linear_leaves(x, weight, jnp.int32(i), used, ranges) for i in range(layers)]
+        return [kernels.linear_leaves(x, weight, jnp.int32(i), used, matrix.ranges) for i in range(layers)]
 
-    return device_seconds(lambda: run(x, weight, used))
+    arrays = {
+        name: jax.ShapeDtypeStruct((layers, *packed.shape), packed.dtype)
+        for name, packed in format_named(format).arrays((matrix.n, matrix.k)).items()
+        if packed.resident
+    }
+    x = jax.ShapeDtypeStruct((rows, matrix.k), jnp.bfloat16)
+    weight = Weight(arrays, format, (matrix.n, matrix.k))
+    return jax.jit(run).lower(x, weight, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
 
 def weight_bytes(weight: Weight) -> int:
@@ -48,10 +61,19 @@ def weight_bytes(weight: Weight) -> int:
     return sum(array.nbytes // array.shape[0] for array in weight.arrays.values())
 
 
-def stacked(format: str, n: int, k: int) -> Weight:
+def layers_of(format: str, n: int, k: int) -> int:
     """As many layers as PASS_BYTES hold, two at least."""
-    layers = max(2, PASS_BYTES // weight_bytes(random_weight(format, 1, n, k)))
-    return random_weight(format, min(layers, MOST_LAYERS), n, k)
+    each = sum(
+        math.prod(packed.shape) * packed.dtype.itemsize
+        for packed in format_named(format).arrays((n, k)).values()
+        if packed.resident
+    )
+    return min(max(2, PASS_BYTES // each), MOST_LAYERS)
+
+
+def stacked(format: str, n: int, k: int) -> Weight:
+    """Random weights of `layers_of` layers."""
+    return random_weight(format, layers_of(format, n, k), n, k)
 
 
 def instruction(format: str, k: int, ranges: Any) -> str:
@@ -68,10 +90,10 @@ def rates(row: Row, read_gbps: float, clock: float) -> Row:
     return row | {"gbps": gbps, "fraction": gbps / read_gbps, "sm_bytes_per_cycle": row["bytes"] / cycles}
 
 
-def linear_row(matrix: Matrix, weight: Weight, rows: int, read_gbps: float, clock: float) -> Row:
-    """A row of the record, printed."""
+def linear_row(matrix: Matrix, weight: Weight, rows: int, run: Any, read_gbps: float, clock: float) -> Row:
+    """A row of the record, printed: of what was `built`."""
     x = jax.random.normal(jax.random.key(2), (rows, matrix.k), jnp.float32).astype(jnp.bfloat16)
-    found = linear_seconds(weight, x, matrix.ranges)
+    found = device_seconds(functools.partial(run, x, weight, jnp.int32(rows)), WARM_SECONDS)
     prepare = sum(found.get(name, 0.0) for name in PREPARES)
     row: Row = {
         "name": f"linear, {weight.format}, {matrix.model} {matrix.name} {matrix.n}x{matrix.k}, {rows} rows",
@@ -116,25 +138,35 @@ def show(row: Row, rows: int, matrix: Matrix) -> None:
 
 
 def cases(formats: Sequence[str], rows: Sequence[int]) -> Iterator[tuple[Matrix, str, tuple[int, ...]]]:
-    """(matrix, format, row counts): all counts for what a release stores in GATE and down_proj of the 27B, and of one
-    format of each other kind; FEW for the rest."""
+    """(matrix, format, row counts), what matters most first: all counts for CLOSE formats in GATE and for what releases
+    store in its down_proj, FEW of them for the other matrices and formats."""
     few = tuple(count for count in rows if count in FEW) or tuple(rows)
     for format in formats:
-        yield GATE, format, tuple(rows)
+        if format in CLOSE:
+            yield GATE, format, tuple(rows)
     for matrix, format in itertools.chain.from_iterable(((m, f) for f in m.formats) for m in MATRICES if m is not GATE):
         if format in formats:
             yield matrix, format, tuple(rows) if matrix.n == GATE.k and matrix.k == GATE.n else few
+    for format in formats:
+        if format not in CLOSE:
+            yield GATE, format, few
 
 
 def linear_rows(
     read_gbps: float, clock: float, stop: float, formats: Sequence[str] = FORMATS, rows: Sequence[int] = FEW
-) -> list[Row]:
-    """Rows of all `cases` that are reached before `stop`."""
-    found = []
-    for matrix, format, counts in cases(formats, rows):
-        if time.monotonic() > stop:
-            print(f"out of time before {format}, {matrix.model} {matrix.name}", flush=True)
-            break
-        weight = stacked(format, matrix.n, matrix.k)
-        found += [linear_row(matrix, weight, count, read_gbps, clock) for count in counts]
-    return found
+) -> Iterator[Row]:
+    """Rows of all `cases` that are reached before `stop`, while others are compiled."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        made: dict[tuple[Matrix, str, int], Future[Any]] = {
+            (matrix, format, count): pool.submit(built, matrix, format, count)
+            for matrix, format, counts in cases(formats, rows)
+            for count in counts
+        }
+        for matrix, format, counts in cases(formats, rows):
+            weight = stacked(format, matrix.n, matrix.k) if time.monotonic() < stop else None
+            for count in counts:
+                if weight is None or time.monotonic() > stop:
+                    print(f"out of time before {format}, {matrix.model} {matrix.name}, {count} rows", flush=True)
+                    pool.shutdown(cancel_futures=True)
+                    return
+                yield linear_row(matrix, weight, count, made.pop((matrix, format, count)).result(), read_gbps, clock)
