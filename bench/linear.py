@@ -28,6 +28,8 @@ PASS_BYTES = 1 << 29  # of weights walked in one pass
 THREADS = 8  # that compile
 WARM_SECONDS = 0.06  # in front of a measurement: the device is never idle for long
 MOST_LAYERS = 64
+PARTNER_ROWS = (16, 2048)
+PARTNER_SECONDS = 30.0
 FEW = (1, 16)  # row counts of formats and shapes that are not looked at closely
 CLOSE = (
     "bf16", "fp8_block128_bf16", "nvfp4_divisor", "mxfp8", "mxfp4", "int4_g64", "int8_g64", "fp8_channel", "bf12",
@@ -115,8 +117,13 @@ def linear_row(matrix: Matrix, weight: Weight, rows: int, run: Any, read_gbps: f
 
 def partner_rows(rows: Sequence[int], read_gbps: float, clock: float) -> list[Row]:
     """Rows of public kernels at the size of GATE, printed; without those that have no kernel for it."""
-    found = []
-    for row in partners(GATE.n, GATE.k, rows):
+    found: list[Row] = []
+    try:
+        measured = partners(GATE.n, GATE.k, [count for count in rows if count in PARTNER_ROWS], PARTNER_SECONDS)
+    except RuntimeError as error:
+        print(error, flush=True)
+        return found
+    for row in measured:
         if "error" in row:
             print(f"{row['kernel']}, {row['rows']} rows: {row['error']}", flush=True)
             continue

@@ -18,15 +18,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-PASS_BYTES = 1 << 30
-WARM_PASSES = 3
-PASSES = 5
+PASS_BYTES = 1 << 29
+WARM_PASSES = 2
+PASSES = 3
 
 
-def partners(n: int, k: int, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """The rows that a process of its own prints; a row of a partner that failed has `error`. Raises RuntimeError."""
+def partners(n: int, k: int, rows: Sequence[int], seconds: float) -> list[dict[str, Any]]:
+    """The rows that a process of its own prints; a row of a partner that failed has `error`. Raises RuntimeError when
+    the process fails or takes longer."""
     command = [sys.executable, "-m", "bench.partners_gpu", str(n), str(k), ",".join(map(str, rows))]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"bench.partners_gpu: not done in {seconds} s") from None
     if done.returncode:
         raise RuntimeError(f"bench.partners_gpu: {done.stderr[-400:]}")
     return list(json.loads(done.stdout.splitlines()[-1]))
