@@ -32,7 +32,6 @@ from dgpp.kernels.linear.triton_product import dot
 from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
 
-_SPAN = tl.constexpr(exl3.SPAN)
 _SCALE_128 = tl.constexpr(float(hadamard.SCALE_128))
 BLOCK = 1024  # elements of a row that a program transforms
 LANES = 32
@@ -40,7 +39,6 @@ PARTS = 4  # of a sum over all of K
 EACH = 8  # positions of a tile that a lane decodes
 _PAIRS = tl.constexpr((tl.float16,) * EACH)
 
-THREE_INST = tl.constexpr(CODEBOOKS.index("3inst"))
 MCG = tl.constexpr(CODEBOOKS.index("mcg"))
 MUL1 = tl.constexpr(CODEBOOKS.index("mul1"))
 
