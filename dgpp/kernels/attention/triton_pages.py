@@ -76,7 +76,7 @@ def attend(
     e = (tl.program_id(1) % PARTS) * VALUES + tl.arange(0, VALUES)
     t = tl.arange(0, BLOCK)
     # Column c of a tile: a row, and one of the query heads that use this key/value head.
-    head = tl.load(heads + 1 + c % HEADS)
+    first_heads = tl.load(heads + 1 + c % HEADS)
     first_row = (tl.num_programs(0) - 1 - tl.program_id(0)) * SPAN  # those with the longest walks start first
     for lead in range(first_row, tl.minimum(first_row + SPAN, R)):
         row = lead + c // HEADS
@@ -96,6 +96,7 @@ def attend(
         if (border > lead) & ((begin < end) | WHOLE):
             for chunk in range(tl.cdiv(using, HEADS)):
                 within = (row < border) & (c < ROWS * HEADS) & (c % HEADS + chunk * HEADS < using)
+                head = first_heads
                 if chunk > 0:
                     head = tl.load(heads + 1 + chunk * HEADS + c % HEADS, mask=within, other=0)
                 head = tl.where(within, head, 0)
