@@ -21,14 +21,12 @@ from dgpp.kernels import Kernels, select
 from dgpp.kernels.gated.reference import swiglu_bf16
 from dgpp.kernels.linear.triton_recipe import recipe
 from dgpp.kernels.route.reference import route as reference_route
-from tests.kernels.gpu.bits import BOUND as LINEAR_BOUND
-from tests.kernels.gpu.bits import K as LINEAR_K
+from tests.kernels.gpu.formats import bound
 
 FORMATS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4", "nvfp4_divisor", "mxfp4_deepseek", "mxfp8", "int4_g64")
 COUNTS = (1, 2, 3, 8, 16, 17, 33, 64, 300, 2048)
 HELD, CHOSEN, D, INNER = 40, 4, 1280, 384
 LEAVES = tuple((i * INNER // 4, (i + 1) * INNER // 4) for i in range(4))
-BOUND = LINEAR_BOUND * D / LINEAR_K
 I32 = jnp.int32
 
 
@@ -103,8 +101,8 @@ def pairs(kernels: Kernels, format: str) -> list[str]:
             exact = np.asarray(x[row], np.float64)
             error = np.abs(found["gate"] - values @ exact) / (np.abs(values) @ np.abs(exact))
             worst = max(worst, float(error.max()))
-    if not 0 < worst < BOUND:
-        trouble.append(f"error {worst:.1e} is above {BOUND:.1e}")
+    if not 0 < worst < bound(format, D):
+        trouble.append(f"error {worst:.1e} is above {bound(format, D):.1e}")
 
     with jax.default_device(jax.devices("cpu")[0]):
         wanted_act = jax.jit(swiglu_bf16)(everything["gate"], everything["up"], np.int32(0))
