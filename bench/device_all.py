@@ -1,6 +1,6 @@
 """Everything that a CUDA device has to show, in one run of a few minutes with a limit for each part.
 
-    python -m bench.device_all [--seconds 310] [--only tests,goldens,claims,sanitizer,decode,kernels] [--out DIR]
+    python -m bench.device_all [--seconds 315] [--only tests,goldens,claims,sanitizer,decode,kernels] [--out DIR]
 
 What times nothing runs side by side: the GPU tests, the goldens (made, then compared by other processes), the claims
 and compute-sanitizer on small cases. Then whole models and kernels are timed, each alone. Logs, goldens and records go
@@ -23,14 +23,16 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dgpp.lab.goldens.device import DEVICE_CASES, STEPS
 
-PARALLEL_SECONDS = 130  # of all that runs side by side
-DECODE_SECONDS = 110
-KERNELS_SECONDS = 75
+PARALLEL_SECONDS = 145  # of all that runs side by side
+DECODE_SECONDS = 105
+KERNELS_SECONDS = 150
+GRACE_SECONDS = 5  # of a limit, to end in order
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"  # where it is not on the path
 SANITIZED = ("swiglu_parts", "linear-fp8_block128_bf16", "route", "gated_delta")
 LINEAR_PROCESSES = 4
@@ -90,8 +92,10 @@ def side_by_side(parts: Sequence[str], cores: int) -> list[tuple[Job, ...]]:
         command = python("bench.claims", "--record", "--seconds", seconds)
         found.append((Job("claims", "tiny Qwen models", command, most),))
     if "tests" in parts:
-        workers = ("-n", str(max(1, cores // 2)), "-p", "no:cacheprovider")
-        command = python("pytest", "tests/kernels/gpu", "-m", "gpu", "-v", "--continue-on-collection-errors", *workers)
+        workers = ("-n", str(max(1, cores * 3 // 4)), "-p", "no:cacheprovider")
+        command = python(
+            "pytest", "tests/kernels/gpu", "-m", "gpu", "-v", "-s", "--continue-on-collection-errors", *workers
+        )
         found.append((Job("tests", "tests/kernels/gpu", command, most),))
     if "goldens" in parts:
         for name, cases in golden_groups().items():
@@ -122,7 +126,7 @@ def run(job: Job, logs: Path, stop: float, environment: dict[str, str]) -> Done:
     path = path.with_suffix(".log")
     started = time.monotonic()
     limit = min(job.seconds, stop - started)
-    if limit < 5:
+    if limit < 2 * GRACE_SECONDS:
         return Done(job, None, 0, "not started: no time left")
     command = job.command
     if job.part == "kernels":
@@ -134,12 +138,16 @@ def run(job: Job, logs: Path, stop: float, environment: dict[str, str]) -> Done:
             )
         except OSError as error:
             return Done(job, 127, 0, str(error))
+        status: int | None = None
         try:
-            status: int | None = process.wait(limit)
+            status = process.wait(limit - GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            status = None
+            process.send_signal(signal.SIGINT)  # pytest then says what failed so far
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
     return Done(job, status, time.monotonic() - started, summary(job, path.read_text(errors="replace")))
 
 
@@ -181,13 +189,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parts = ("tests", "goldens", "claims", "sanitizer", "decode", "kernels")
     parser = argparse.ArgumentParser(prog="python -m bench.device_all", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--seconds", type=float, default=310, help="of the whole run")
+    parser.add_argument("--seconds", type=float, default=315, help="of the whole run")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(parts))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     options = parser.parse_args(arguments)
     if unknown := set(options.only) - set(parts):
         parser.error(f"--only {sorted(unknown)[0]} is unknown; known are: {', '.join(parts)}")
-    started, cores = time.monotonic(), os.cpu_count() or 1
+    started, cores = time.monotonic(), min(16, os.cpu_count() or 1)
     stop = started + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
     logs = Path(tempfile.mkdtemp())
@@ -213,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in [pool.submit(chain, jobs) for jobs in chains]:
             one.result()
     for job in alone(options.only):
-        note(run(job, logs, stop, quiet))
+        note(run(job, logs, stop, quiet | {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}))
     print("\n".join(map(str, finished)))
     pack(options.out, logs)
     shutil.rmtree(logs)
