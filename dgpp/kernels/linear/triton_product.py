@@ -23,6 +23,7 @@ import triton.language as tl
 
 from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
+AHEAD = tl.constexpr(32)  # rows of a tile whose shifts are read a step ahead
 NO_SCALE = tl.constexpr(0)  # none along K
 NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
 E8M0 = tl.constexpr(2)  # bytes b that stand for 2^(b - 127), likewise
@@ -91,12 +92,32 @@ def largest_of(
 
 
 @triton.jit
+def shifts(
+    at: tl.tensor,  # pointers [BR] to the powers of two of a step's first group
+    RPAD: tl.constexpr,
+    COUNT: tl.constexpr,
+    CODE: tl.constexpr,
+    BR: tl.constexpr,
+) -> tl.tensor:
+    """What `piece` takes as `undo` for the first and the last group of a step."""
+    first = at
+    last = at + (COUNT - 1) * RPAD
+    if CODE == BF16:  # has none
+        first = tl.zeros((BR,), tl.float32)
+        last = first
+    elif BR <= AHEAD:
+        first = tl.load(first)
+        last = tl.load(last)
+    return first, last
+
+
+@triton.jit
 def piece(
     acc: tl.tensor,
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     number: tl.tensor,  # float32 [BN]: the group's scale
-    undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
+    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`AHEAD`)
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
@@ -128,8 +149,6 @@ def piece(
             rows = tl.load(x)
         return dot(codes, rows, acc, ASM)
     rows = tl.load(x)
-    if BR <= 32:
-        undone = tl.load(undo)
     if UNIT:
         codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
@@ -159,8 +178,10 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    if BR > 32:  # behind the product: so many take the registers that it needs
-        undone = tl.load(undo)
+    if BR <= AHEAD:
+        undone = undo
+    else:
+        undone = tl.load(undo)  # behind the product, which needs the registers
     return tl.fma(total, number[:, None] * undone[None, :], acc)
 
 
@@ -236,6 +257,7 @@ def tile(
 
     GROUPS: tl.constexpr = 1 if CODE == BF16 else PADDED * PLANES // GROUP
     u_at = factor + leaf * (GROUPS * RPAD) + r
+    u0, u1 = shifts(u_at, RPAD, COUNT, CODE, BR)
 
     acc = tl.zeros((BN, BR), tl.float32)
     f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, LIFT, BN)
@@ -245,22 +267,23 @@ def tile(
     for i in range(steps):
         at = start + i * BK
         left = length // PLANES - i * WIDTH
-        # The scales of the next step are under way during this one.
+        # The scales of the next step, and the shifts of a few rows, are under way during this one.
+        after = tl.minimum((i + 1) * COUNT, GROUPS - COUNT) * RPAD
+        v0, v1 = shifts(u_at + after, RPAD, COUNT, CODE, BR)
         g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, LIFT, BN)
         g1 = g0
         if COUNT > 1:
             g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
         acc = piece(
-            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u_at + i * COUNT * RPAD, s_at, at, left, end,
+            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u0, s_at, at, left, end,
             SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
         )  # fmt: skip
         if COUNT > 1:
             acc = piece(
-                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u_at + (i * COUNT + 1) * RPAD, s_at,
-                at + GROUP, left - EACH, end,
+                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u1, s_at, at + GROUP, left - EACH, end,
                 SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
-        f0, f1 = g0, g1
+        f0, f1, u0, u1 = g0, g1, v0, v1
 
     y = acc
     if LIFT:
