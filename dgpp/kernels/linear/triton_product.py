@@ -178,7 +178,7 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    if BR <= AHEAD:
+    if BR <= AHEAD or CODE == BF16:
         undone = undo
     else:
         undone = tl.load(undo)  # behind the product, which needs the registers
