@@ -58,7 +58,7 @@ def unpacked(vector: jax.Array, ngrams: jax.Array | None, shapes: tuple[Shape, .
     ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
     parts = [vector[start:end].reshape(shape) for start, end, shape in zip([0, *ends], ends, shapes, strict=False)]
     *ints, sample_rows, sample_used = parts
-    return Rows(*ints, ngrams=ngrams), sample_rows, sample_used
+    return Rows(**dict(zip(INTEGERS, ints, strict=True)), ngrams=ngrams), sample_rows, sample_used
 
 
 def family_for(rows: int, families: Sequence[int]) -> int:

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
-from dgpp.kernels.attention.arguments import Cache
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Kernels:
     linear_leaves: Callable[..., jax.Array]
     grouped_linear: Callable[..., jax.Array]
     grouped_linear_leaves: Callable[..., jax.Array]
-    grouped_gated: Callable[..., jax.Array]
+    grouped_gated: Callable[..., Any]
     grouped_down: Callable[..., jax.Array]
     route: Callable[..., tuple[jax.Array, jax.Array]]
-    attention: Callable[..., tuple[jax.Array, Cache, Cache]]
+    attention: Callable[..., tuple[jax.Array, Any, Any]]
     gated_delta: Callable[..., Any]
     index_scores: Callable[..., jax.Array]
     select_blocks: Callable[..., jax.Array]
-    sparse_attention: Callable[..., tuple[jax.Array, Cache, Cache]]
+    sparse_attention: Callable[..., tuple[jax.Array, Any, Any]]
     gather_rows: Callable[..., jax.Array]
     normed: Callable[..., Any]
     gated_normed: Callable[..., Any]

@@ -77,8 +77,8 @@ def _with_truth(method: Any, place: int) -> Any:
     then refuses them."""
 
     def call(self: Any, *arguments: Any) -> Any:
-        mask = arguments[place]
-        return method(self, *arguments[:place], TensorHandle(mask.data.astype(bool), mask.dtype), *arguments[place + 1 :])
+        before, mask, after = arguments[:place], arguments[place], arguments[place + 1 :]
+        return method(self, *before, TensorHandle(mask.data.astype(bool), mask.dtype), *after)
 
     return call
 

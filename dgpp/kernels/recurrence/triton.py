@@ -41,7 +41,8 @@ def gated_delta(
 ) -> tuple[jax.Array, DeltaState]:
     """(o float32 [R, V, dv], state); arguments, order and promise as in `dgpp.kernels.recurrence`.
 
-    Padding rows are unspecified. A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16 and 8.
+    Padding rows are unspecified. A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16
+    and 8.
     """
     check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
     (rows, keys, dk), (_, values, dv) = q.shape, v.shape
@@ -84,11 +85,12 @@ def gated_delta(
     if not width:
         return o, DeltaState(committed, state.k, state.v, state.gates)
     fresh = (k, v, g, beta, state.k, state.v, state.gates, layer, position, slot, *bounds, used, o)
-    outs = tuple(Out(ring.shape, ring.dtype, alias=4 + i) for i, ring in enumerate((state.k, state.v, state.gates)))
+    past = (state.k, state.v, state.gates)
+    kept_outs = tuple(Out(ring.shape, ring.dtype, alias=4 + i) for i, ring in enumerate(past))
     sizes = {name: constants[name] for name in ("L", "S", "W", "K", "V", "DK", "DV", "G")}
     sizes |= {f"{name}PAD": 1 << (n - 1).bit_length() for name, n in (("K", keys * dk), ("V", values * dv))}
     sizes |= {"GPAD": 1 << (values * (constants["G"] + 1) - 1).bit_length()}
-    kept = launch(keep_inputs, fresh, outs, (rows,), sizes, warps=8, stages=1)
+    kept = launch(keep_inputs, fresh, kept_outs, (rows,), sizes, warps=8, stages=1)
     return o, DeltaState(committed, *kept)
 
 

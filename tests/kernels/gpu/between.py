@@ -110,7 +110,7 @@ def normed() -> None:
     rows = rows_of(9, 2)
     for format, k in (("fp8_block128_bf16", 320), ("nvfp4", 576), ("mxfp4", 256)):
         for centred in (False, True):
-            feeds = ((matrix(format, 16, k), None),)
+            readers = ((matrix(format, 16, k), None),)
             check(
                 f"normed {format} {k} {centred}",
                 lambda kind, centred=centred: (
@@ -119,7 +119,7 @@ def normed() -> None:
                 numbers(11, k),
                 stack(k),
                 rows=rows,
-                feeds=feeds,
+                feeds=readers,
             )
     check(
         "normed without readers",
