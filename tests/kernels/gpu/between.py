@@ -173,23 +173,23 @@ def opened() -> None:
 def delta_inputs() -> None:
     keys, values, dim, width = 2, 6, 16, 4
     channels = (2 * keys + values) * dim
+
+    def call(kind: Any) -> Callable[..., Any]:
+        return lambda qkv, a, b, w, ring, rows, feeds: kind.delta_inputs(
+            qkv, a, b, w, jnp.int32(1), ring, jnp.int32(2), rows, keys=keys, dk=dim
+        )
+
     for count in (3, 12):
-        rows = rows_of(count, 3)
-        w = {"conv1d": stack(channels, 1, width), "A_log": stack(values), "dt_bias": stack(values)}
-        ring = numbers(3, SLOTS, DEPTH, channels)
+        batch = rows_of(count, 3)
         check(
             f"delta_inputs {count}",
-            lambda kind: (
-                lambda qkv, a, b, w, ring, rows, feeds: kind.delta_inputs(
-                    qkv, a, b, w, jnp.int32(1), ring, jnp.int32(2), rows, keys=keys, dk=dim
-                )
-            ),
+            call,
             numbers(2, count + 3, channels, dtype=jnp.float32),
             numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
             numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
-            w,
-            ring,
-            rows=rows,
+            {"conv1d": stack(channels, 1, width), "A_log": stack(values), "dt_bias": stack(values)},
+            numbers(3, SLOTS, DEPTH, channels),
+            rows=batch,
         )
 
 
