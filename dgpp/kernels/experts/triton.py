@@ -29,10 +29,8 @@ from dgpp.kernels.linear.triton_form import form_of
 from dgpp.kernels.linear.triton_recipe import Recipe, parts, recipe
 from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 
-PROGRAMS = {"sm_90": 4 * 132, "sm_121": 4 * 48}
+PROGRAMS = {"sm_90": 2 * 132, "sm_121": 2 * 48}
 """With so many programs each takes all leaves or parts of its sum; with fewer, every one has a program of its own."""
-FUSED = 32
-"""Pairs in a tile up to which a program has registers for the outputs of gate beside those of up."""
 SCRATCH = 256 << 20  # bytes of experts' outputs between their products and the fold
 FOUND = 256
 """Pairs up to which a program finds its tile itself, instead of in tables that others made."""
@@ -78,7 +76,8 @@ def grouped_gated(
 ) -> jax.Array | Fed:
     """bf16 [R, E', I]; arguments as in `dgpp.kernels.experts`.
 
-    Gate and up are one launch when they are of one format, and with many pairs the activation is in it.
+    Gate and up are one launch when they are of one format, and the activation is another, which leaves the operand of
+    the first of `feeds` beside it: in the first it would cost more registers than it saves time.
     """
     size = check_gated(weights, layers)
     for w, layer in zip(weights, layers, strict=True):
@@ -90,8 +89,6 @@ def grouped_gated(
         gate, up = composed.both(grouped_linear, x, experts, weights, layers, used)
         return _activate(gate[None], up[None], experts, weights[0], used, size, feeds)
     y = _products(x, experts, weights, layers, used, found[0], parts(found[0], k), add=True, gated=True)
-    if y.ndim == 3:
-        return _held(y, experts, weights[0], used)
     return _activate(y, y, experts, weights[0], used, size, feeds, offset=size)
 
 
@@ -209,7 +206,7 @@ def _products(
 
     `columns` are the first and the end of those of N that are wanted. With `add` the ranges are to be added, and there
     may be one sum in their place. With `gated`, which is with `add`, N are the outputs of gate and then those of up, in
-    bfloat16 if they are sums; or the activation bfloat16 [R, E', I] is there instead of them.
+    bfloat16 if they are sums.
     """
     (rows, chosen), held, k = experts.shape, weights[0].shape[0], x.shape[-1]
     pairs, matrices = rows * chosen, 2 if gated else 1
@@ -221,7 +218,6 @@ def _products(
     tiles, across = pairs if found_alone else place.shape[0], -(-outputs // tile.columns)
     in_turn = tiles * across >= PROGRAMS[architecture()]
     whole = in_turn and add
-    fused = whole and gated and tile.rows <= FUSED
     each = 1
     if x.ndim == 3:
         flat = bare(x).reshape(-1, k)
@@ -245,14 +241,10 @@ def _products(
         "OUTPUTS": outputs,
         "IN_TURN": in_turn,
         "ADD": whole,
-        "GATED": fused,
     }
-    if fused:
-        out = Out((rows, chosen, outputs), jnp.bfloat16)
-    else:
-        dtype = jnp.bfloat16 if gated and whole else jnp.float32
-        out = Out((1 if whole else len(ranges), rows, chosen, matrices * outputs), dtype)
-    grid = (tiles, across, (1 if in_turn else len(ranges)) * (1 if fused else matrices))
+    dtype = jnp.bfloat16 if gated and whole else jnp.float32
+    out = Out((1 if whole else len(ranges), rows, chosen, matrices * outputs), dtype)
+    grid = (tiles, across, (1 if in_turn else len(ranges)) * matrices)
     routed = (experts, used, place, members)
     arguments = (given.values, given.factor, *fields, *more, given.bounds, *routed, layers[0], layers[-1])
     return launch(grouped, arguments, (out,), grid, constants, warps=tile.warps, stages=tile.stages)[0]

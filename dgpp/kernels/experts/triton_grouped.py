@@ -34,7 +34,7 @@ def grouped(
     members: tl.tensor,  # int32 [T, BR]: the tables of `triton_groups`, if not FOUND
     layer: tl.tensor,  # int32 scalars
     layer_2: tl.tensor,
-    out: tl.tensor,  # f32 or bf16 [leaves, P, MATRICES * OUTPUTS], 1 leaf if ADD; bf16 [P, OUTPUTS] if GATED
+    out: tl.tensor,  # f32 or bf16 [leaves, P, MATRICES * OUTPUTS], 1 leaf if ADD
     LAYERS: tl.constexpr,
     HELD: tl.constexpr,
     CHOSEN: tl.constexpr,  # pairs of one row of x
@@ -49,7 +49,6 @@ def grouped(
     OUTPUTS: tl.constexpr,  # how many
     IN_TURN: tl.constexpr,  # whether a program takes all leaves, and
     ADD: tl.constexpr,  # whether it then adds them
-    GATED: tl.constexpr,  # whether it also opens the second matrix's sums with the first's
     N: tl.constexpr,  # this and the others as in `triton_product.tile`
     K: tl.constexpr,
     R: tl.constexpr,
@@ -73,7 +72,7 @@ def grouped(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (T, column tiles, leaves unless IN_TURN, times the matrices unless GATED).
+    """Grid (T, column tiles, leaves unless IN_TURN, times the matrices).
 
     The tiles of pairs are the fastest, so that those of one expert find its weights in L2.
     """
@@ -89,33 +88,28 @@ def grouped(
     n = tl.minimum(tl.arange(0, BN), OUTPUTS - 1 - first)
     which = tl.program_id(2) % MATRICES
     leaf = tl.program_id(2) // MATRICES
-    width: tl.constexpr = OUTPUTS if GATED else MATRICES * OUTPUTS
+    width: tl.constexpr = MATRICES * OUTPUTS
+    payload = w
+    scales = scale
+    behind = last
+    at = tl.load(layer)
+    if MATRICES == 2:  # noqa: SIM102 - known while compiling, unlike the next
+        if which == 1:
+            payload = w_2
+            scales = scale_2
+            behind = last_2
+            at = tl.load(layer_2)
+    matrix = tl.minimum(tl.maximum(at, 0), LAYERS - 1).to(tl.int64) * HELD + expert
     total = tl.zeros((BN, BR), tl.float32)
-    gate = total
-    for i in range((LEAVES if IN_TURN else 1) * (2 if GATED else 1)):
+    for i in range(LEAVES if IN_TURN else 1):
         if IN_TURN:
-            leaf = i % LEAVES
-        if GATED:
-            which = i // LEAVES
-        payload = w
-        scales = scale
-        behind = last
-        at = tl.load(layer)
-        if MATRICES == 2:  # noqa: SIM102 - known while compiling, unlike the next
-            if which == 1:
-                payload = w_2
-                scales = scale_2
-                behind = last_2
-                at = tl.load(layer_2)
-        matrix = tl.minimum(tl.maximum(at, 0), LAYERS - 1).to(tl.int64) * HELD + expert
+            leaf = i
         y = tile(
             x, factor, payload, scales, behind, bounds, leaf, matrix, BEGIN + first + which * OFFSET, n, r, expert >= 0,
             N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
             UNIT, RUN, COUNT, BN, BR, BK, ASM,
         )  # fmt: skip
         if ADD:
-            if GATED:
-                gate = tl.where(i == LEAVES, total, gate)
             total = tl.where(leaf == 0, y, total + y)
         else:
             # Of this turn: what is the same in all of them would be kept, for every output, in a register.
@@ -124,14 +118,11 @@ def grouped(
             there = (column < (which + 1) * OUTPUTS)[:, None] & (row >= leaf * P)[None, :]
             tl.store(out + row.to(tl.int64)[None, :] * width + column[:, None], y, mask=there)
     if ADD:
-        if GATED:
-            total = swiglu_bf16(gate, total)
-        elif out.dtype.element_ty == tl.bfloat16:
+        if out.dtype.element_ty == tl.bfloat16:
             total = to_bf16(total)
         n = first + tl.arange(0, BN)
         there = (n < OUTPUTS)[:, None] & (pair >= 0)[None, :]
-        column = n if GATED else n + which * OUTPUTS
-        tl.store(out + pair.to(tl.int64)[None, :] * width + column[:, None], total, mask=there)
+        tl.store(out + pair.to(tl.int64)[None, :] * width + (which * OUTPUTS + n)[:, None], total, mask=there)
 
 
 @triton.jit
