@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
-)
+from tests.kernels.gpu.available import needs_triton
+
+pytestmark = needs_triton
 
 OPCODES = {"wgmma": "HGMMA", "mma.sync": "HMMA"}
 
@@ -29,6 +28,7 @@ def check(architecture: str, kinds: list[str], rows: tuple[int, ...]) -> None:
             assert found & set(OPCODES.values()) == {wanted}, f"{kind}, {count} rows"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_121"])
 def test_the_class_is_the_pinned_one(architecture: str) -> None:
     if architecture == "sm_121" and importlib.metadata.version("triton") < "3.9":

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
+from tests.kernels.gpu.available import needs_triton
 from tests.kernels.gpu.test_compiled import CLASSES, LIMITS, architecture
 
 __all__ = ["architecture"]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
-)
+pytestmark = [needs_triton, pytest.mark.slow]
 
 RELOADS = 4  # spilled registers that a pass of the main loop may load: it takes up some 30,000 values of the cache
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+from tests.kernels.gpu.available import needs_interpreter
 
 ROOT = Path(__file__).parents[3]
 
 
-def compatible() -> bool:
-    """Whether Triton's interpreter works with this NumPy."""
-    if importlib.util.find_spec("triton") is None:
-        return False
-    return importlib.metadata.version("triton") >= "3.9" or np.lib.NumpyVersion(np.__version__) < "2.4.0"
-
-
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"),
-    pytest.mark.skipif(not compatible(), reason="the interpreter of Triton before 3.9 needs numpy < 2.4"),
-]
+pytestmark = needs_interpreter
 
 
 SLOW = [

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+from tests.kernels.gpu.available import needs_interpreter
 
 ROOT = Path(__file__).parents[3]
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"),
-    pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) >= "2.4.0", reason="Triton's interpreter needs numpy < 2.4"),
-]
+pytestmark = [needs_interpreter, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_121"])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 
 import pytest
 
 from dgpp.engine.batch import Segment
 from dgpp.kernels.rows import Phase
 from dgpp.lab.model import Model, load
+from tests.kernels.gpu.available import needs_triton
 from tests.models.qwen import directory_of
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed (extra gpu)"
-)
+pytestmark = needs_triton
 
 LAUNCHES = {"27b-fp8": 53, "27b-nvfp4": 105}
 """Of 16 rows with every loop over layers taken once: a period of four layers, and the head. The layers of the NVFP4
