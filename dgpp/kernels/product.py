@@ -16,7 +16,7 @@ from dgpp.formats import Activations, Format, Shape
 from dgpp.formats.arrays import at
 from dgpp.formats.reference import partial
 from dgpp.kernels.lanes import LANES, tree
-from dgpp.kernels.linear.arguments import Ranges
+from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rounding import rounded
 
 COLUMNS = 64  # rows of the weight in work at a time: bounds what is held to [R, COLUMNS, LANES] float32

@@ -27,6 +27,6 @@ count as zero.
 
 from __future__ import annotations
 
-from dgpp.kernels.linear.arguments import Ranges
+from dgpp.kernels.linear.ranges import Ranges
 
 __all__ = ["Ranges"]
