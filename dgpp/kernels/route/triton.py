@@ -17,7 +17,8 @@ def route(parts: jax.Array, k: int, zero: jax.Array) -> tuple[jax.Array, jax.Arr
     check_route(parts, k)
     count, rows, experts = parts.shape
     outs = (Out((rows, k), jnp.int32), Out((rows, k), jnp.bfloat16))
-    constants = {"PARTS": count, "R": rows, "E": experts, "EPAD": max(2, 1 << (experts - 1).bit_length())}
-    constants |= {"CHOSEN": k, "CPAD": max(2, 1 << (k - 1).bit_length())}
+    levels = [max(1, (n - 1).bit_length()) for n in (experts, k)]
+    constants = {"PARTS": count, "R": rows, "E": experts, "EPAD": 1 << levels[0], "ELEVELS": levels[0]}
+    constants |= {"CHOSEN": k, "CPAD": 1 << levels[1], "CLEVELS": levels[1]}
     chosen, weights = launch(choose, (parts,), outs, (rows,), constants, warps=WARPS, stages=1)
     return chosen, weights

@@ -20,9 +20,11 @@ def choose(
     PARTS: tl.constexpr,
     R: tl.constexpr,
     E: tl.constexpr,
-    EPAD: tl.constexpr,  # a power of two, at least E and 2
+    EPAD: tl.constexpr,  # 2^ELEVELS, at least E and 2
+    ELEVELS: tl.constexpr,
     CHOSEN: tl.constexpr,
-    CPAD: tl.constexpr,  # likewise of CHOSEN
+    CPAD: tl.constexpr,  # 2^CLEVELS, likewise of CHOSEN
+    CLEVELS: tl.constexpr,
 ) -> None:
     """Grid (R,)."""
     row = tl.program_id(0)
@@ -34,7 +36,7 @@ def choose(
         h += tl.load(at + part * R * E, mask=e < E, other=0.0)
     h = to_bf16(h).to(tl.float32)
     odds = exp_f32(h - tl.max(h, axis=0))
-    p = tl.div_rn(odds, tl.broadcast_to(tree_sum(odds, EPAD), (EPAD,)))
+    p = tl.div_rn(odds, tl.broadcast_to(tree_sum(odds, EPAD, ELEVELS), (EPAD,)))
     p = tl.where(p < _TINY, 0.0, p)  # as on a processor that has no subnormal numbers
     key = tl.where(p == p, p, float("inf"))  # a row that is NaN is so as a whole; its choice is the lowest ids
     key = tl.where(e < E, key, -1.0)
@@ -49,6 +51,6 @@ def choose(
     at = row.to(tl.int64) * CHOSEN + rank
     tl.store(experts + at, ids, mask=j < CHOSEN)
     there = (rank[None, :] == j[:, None]) & (j < CHOSEN)[None, :]
-    total = tree_sum(tl.sum(tl.where(there, held[None, :], 0.0), axis=1), CPAD)
+    total = tree_sum(tl.sum(tl.where(there, held[None, :], 0.0), axis=1), CPAD, CLEVELS)
     weight = tl.div_rn(held, tl.broadcast_to(total, (CPAD,)))
     tl.store(weights + at, to_bf16(weight), mask=j < CHOSEN)
