@@ -239,6 +239,7 @@ def finish(
     parts: tl.tensor,  # f32 [PARTS * LEAVES, R, N]
     svh: tl.tensor,  # f16 [layers, N], or int16 [layers, N / 16]
     layer: tl.tensor,  # int32 scalar
+    used: tl.tensor,  # int32 scalar
     out: tl.tensor,  # f32 [LEAVES, R, N]
     LAYERS: tl.constexpr,
     R: tl.constexpr,
@@ -257,6 +258,7 @@ def finish(
         y += tl.load(parts + at + part * (R * N), mask=n < N, other=0.0)
     y = butterflies(y, BLOCK, 7) * _SCALE_128
     y = y * signs(svh, place * N + tl.minimum(n, N - 1), LEGACY)
+    y = tl.where(tl.program_id(0) < tl.load(used), y, 0.0)  # a sign makes -0 of what padding rows hold
     tl.store(out + (leaf * R + tl.program_id(0)) * N + n, y, mask=n < N)
 
 
@@ -379,7 +381,7 @@ def exl3_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, rang
     block = min(BLOCK, 1 << (n - 1).bit_length())
     return launch(
         finish,
-        (sums, svh, layer),
+        (sums, svh, layer, used),
         (Out((leaves, rows, n), jnp.float32),),
         (rows, -(-n // block), leaves),
         common | {"N": n, "PARTS": len(cuts) // leaves, "BLOCK": block},
