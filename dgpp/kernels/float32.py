@@ -7,7 +7,7 @@ meaning are those of the op packages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +20,6 @@ from dgpp.formats.cache import KVRows
 from dgpp.kernels.attention.arguments import Cache, front_of
 from dgpp.kernels.experts import composed
 from dgpp.kernels.linear.arguments import check_ranges
-from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.sparse_attention.reference import selection
 
@@ -64,31 +63,8 @@ def grouped_linear_leaves(
     return jnp.where(there[None, :, :, None], out, 0)
 
 
-def grouped_gated(
-    x: jax.Array,
-    experts: jax.Array,
-    weights: Sequence[Weight],
-    layers: Sequence[jax.Array],
-    used: jax.Array,
-    zero: jax.Array,
-    feeds: Sequence[Feed] = (),
-) -> jax.Array:
-    """float32 [R, E', I]; see `dgpp.kernels.experts`."""
-    return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)
-
-
-def grouped_down(
-    act: jax.Array,
-    experts: jax.Array,
-    weights: jax.Array,
-    w: Weight,
-    layer: jax.Array,
-    used: jax.Array,
-    ranges: Ranges,
-    zero: jax.Array,
-) -> jax.Array:
-    """float32 [len(ranges), R, D]; see `dgpp.kernels.experts`."""
-    return composed.down(grouped_linear_leaves, act, experts, weights, w, layer, used, ranges, zero)
+grouped_gated = partial(composed.gated, grouped_linear)
+grouped_down = partial(composed.down, grouped_linear_leaves)
 
 
 def decoded(w: Weight, layer: jax.Array) -> jax.Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dgpp.kernels.gpu.rounding import to_bf16
+from dgpp.kernels.gpu.parts import added
+from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
 
 
@@ -65,15 +66,6 @@ def heads_of_row(
 
 
 @triton.jit
-def added(parts: tl.tensor, at: tl.tensor, there: tl.tensor, PARTS: tl.constexpr, STRIDE: tl.constexpr) -> tl.tensor:
-    """float32: the parts at places, added in ascending order."""
-    total = tl.load(parts + at, mask=there, other=0.0)
-    for part in tl.static_range(1, PARTS):
-        total = total + tl.load(parts + part * STRIDE + at, mask=there, other=0.0)
-    return total
-
-
-@triton.jit
 def turned(
     parts: tl.tensor,  # f32 [PARTS, R, ...]
     norm: tl.tensor,  # [DIM]
@@ -95,7 +87,7 @@ def turned(
     h = to_bf16(added(parts, at, there, PARTS, STRIDE)).to(tl.float32)
     other = to_bf16(added(parts, at + away, there, PARTS, STRIDE)).to(tl.float32)
     mean = tree_rows(h * h, HEADS, DIM, LEVELS) * (1.0 / DIM)
-    inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
+    inverse = reciprocal_root(mean + EPS)
     inverse = tl.broadcast_to(inverse[:, None], (HEADS, DIM))
     x = to_bf16(h * inverse * (1.0 + tl.load(norm + d).to(tl.float32))).to(tl.float32)
     y = to_bf16(other * inverse * (1.0 + tl.load(norm + d + away).to(tl.float32))).to(tl.float32)

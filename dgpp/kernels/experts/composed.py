@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from dgpp.formats import Weight
 from dgpp.kernels.experts.arguments import check_gated, check_weights_of
 from dgpp.kernels.gated.reference import swiglu_bf16
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rounding import rounded
 
@@ -40,6 +41,7 @@ def gated(
     layers: Sequence[jax.Array],
     used: jax.Array,
     zero: jax.Array,
+    feeds: Sequence[Feed] = (),
 ) -> jax.Array:
     """`grouped_gated` of `dgpp.kernels.experts` over a kind's own `grouped_linear`."""
     return swiglu_bf16(*both(grouped_linear, x, experts, weights, layers, used), zero)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ from dgpp.formats import Weight, format_named
 from dgpp.kernels.experts import composed
 from dgpp.kernels.experts.arguments import check_grouped
 from dgpp.kernels.linear.arguments import check_weight
-from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.product import leaves
 
@@ -47,28 +46,5 @@ def grouped_linear_leaves(
     return lax.fori_loop(0, rows * chosen, pair, out)
 
 
-def grouped_gated(
-    x: jax.Array,
-    experts: jax.Array,
-    weights: Sequence[Weight],
-    layers: Sequence[jax.Array],
-    used: jax.Array,
-    zero: jax.Array,
-    feeds: Sequence[Feed] = (),
-) -> jax.Array:
-    """bf16 [R, E', I]; arguments, order and promise as in `dgpp.kernels.experts`."""
-    return composed.gated(grouped_linear, x, experts, weights, layers, used, zero)
-
-
-def grouped_down(
-    act: jax.Array,
-    experts: jax.Array,
-    weights: jax.Array,
-    w: Weight,
-    layer: jax.Array,
-    used: jax.Array,
-    ranges: Ranges,
-    zero: jax.Array,
-) -> jax.Array:
-    """float32 [len(ranges), R, D]; arguments, order and promise as in `dgpp.kernels.experts`."""
-    return composed.down(grouped_linear_leaves, act, experts, weights, w, layer, used, ranges, zero)
+grouped_gated = partial(composed.gated, grouped_linear)
+grouped_down = partial(composed.down, grouped_linear_leaves)

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from dgpp.kernels.gpu.gates import sigmoid, silu
+from dgpp.kernels.gpu.parts import added
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_prepare import store_operand
 
@@ -53,12 +54,9 @@ def gated_rows(
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (j < length) & (row < R)
     at = row.to(tl.int64) * F + start + j
-    a = tl.load(first + at, mask=inside, other=0.0)
-    b = tl.load(second + at, mask=inside, other=0.0).to(tl.float32)
+    a = added(first, at, inside, PARTS, R * F)
+    b = added(second, at, inside, PARTS, R * F).to(tl.float32)
     if KIND != OPENED:
-        for part in tl.static_range(1, PARTS):
-            a = a + tl.load(first + part * R * F + at, mask=inside, other=0.0)
-            b = b + tl.load(second + part * R * F + at, mask=inside, other=0.0)
         y = swiglu_bf16(a, b) if KIND == THRICE else to_bf16(silu(a) * b)
     else:
         y = to_bf16(to_bf16(a).to(tl.float32) * to_bf16(sigmoid(b)).to(tl.float32))

@@ -1,4 +1,4 @@
-"""The rounding to bfloat16 as a Triton function: Triton's interpreter cuts where a GPU rounds."""
+"""Roundings as Triton functions: to bfloat16, where Triton's interpreter cuts and a GPU rounds, and of a root."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def to_bf16(x: tl.tensor) -> tl.tensor:
     bits = x.to(tl.uint32, bitcast=True)
     bits = tl.where(x == x, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, 0x7FC0)
     return bits.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+
+
+@triton.jit
+def reciprocal_root(x: tl.tensor) -> tl.tensor:
+    """1 / sqrt(x) of float32 x, the root and the division each correctly rounded."""
+    return tl.div_rn(x * 0.0 + 1.0, tl.sqrt_rn(x))

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dgpp.formats import Weight, format_named
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
@@ -26,7 +25,7 @@ from dgpp.kernels.linear.arguments import check_linear, check_weight
 from dgpp.kernels.linear.fed import Fed, bare
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_form import count_of, fed, form_of, operand_in, steps_of
+from dgpp.kernels.linear.triton_form import bounds_of, count_of, fed, form_of, operand_in, steps_of
 from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
@@ -165,7 +164,7 @@ def operand_of(
         "BK": step,
         "ASM": ASSEMBLY,
     }
-    bounds = jnp.asarray(np.array(ranges, np.int32))
+    bounds = bounds_of(ranges)
     x = rotated(bare(x)) if found.rotated else x
     if form is None:
         return Operand(bare(x), jnp.zeros((), jnp.float32), bounds, constants)

@@ -8,12 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dgpp.kernels.gpu.launch import Out
 from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_form import Form, forms
+from dgpp.kernels.linear.triton_form import Form, bounds_of, forms
 
 BLOCK = 512  # columns of one program
 
@@ -46,13 +45,13 @@ class Plan:
     @property
     def constants(self) -> dict[str, Any]:
         """FEED, BLOCK, and those of `triton_prepare.store_operand`."""
-        empty = Form(self.ranges, self.rows, 1, 1, 0, 1, 0)
+        empty = Form(self.ranges, self.rows, padded=1, planes=1, unit=0, run=1, exponent=0, group=1)
         return {"FEED": self.form is not None, "BLOCK": self.block, **(self.form or empty).constants}
 
     @property
     def bounds(self) -> jax.Array:
         """int32 [leaves, 2]: where the ranges begin and end."""
-        return jnp.asarray(np.array(self.ranges, np.int32))
+        return bounds_of(self.ranges)
 
     def fed(self, values: jax.Array, operand: jax.Array, factor: jax.Array) -> jax.Array | Fed:
         """The rows with what the kernel left beside them."""

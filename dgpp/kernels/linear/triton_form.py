@@ -39,17 +39,16 @@ class Form:
     unit: int
     run: int
     exponent: int
-    group: int = 0  # columns with a shift of their own; 0: those of a range
+    group: int  # columns with a shift of their own
 
     @property
     def outs(self) -> tuple[Out, Out]:
-        """The operand f16 [leaves, planes, rows, padded] and the factor that undoes its shift, f32 [leaves, rows], or
-        [leaves, groups, rows]."""
-        leaves = len(self.ranges)
-        groups = (self.padded * self.planes // self.group,) if self.group else ()
+        """The operand f16 [leaves, planes, rows, padded] and the factor f32 [leaves, groups, rows] that undoes its
+        shifts."""
+        leaves, groups = len(self.ranges), self.padded * self.planes // self.group
         return (
             Out((leaves, self.planes, self.rows, self.padded), jnp.float16),
-            Out((leaves, *groups, self.rows), jnp.float32),
+            Out((leaves, groups, self.rows), jnp.float32),
         )
 
     @property
@@ -65,10 +64,10 @@ class Form:
             "GROUP": self.group,
         }
 
-    @property
-    def bounds(self) -> jax.Array:
-        """int32 [leaves, 2]: where the ranges begin and end."""
-        return jnp.asarray(np.array(self.ranges, np.int32))
+
+def bounds_of(ranges: Ranges) -> jax.Array:
+    """int32 [leaves, 2]: where the ranges begin and end."""
+    return jnp.asarray(np.array(ranges, np.int32))
 
 
 def steps_of(found: Recipe, tile: Tile) -> int:
@@ -100,7 +99,7 @@ def prepared(x: jax.Array, form: Form, used: jax.Array, each: int = 1) -> tuple[
     """(operand, factor) of rows x bf16 [R, K]. Every `each` of them count as one of `used`."""
     operand, factor = launch(
         prepare,
-        (x, form.bounds, used),
+        (x, bounds_of(form.ranges), used),
         form.outs,
         (form.rows, len(form.ranges)),
         form.constants | {"K": x.shape[1], "EACH": each, "BLOCK": 1 << (form.padded - 1).bit_length()},

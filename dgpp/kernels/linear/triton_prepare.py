@@ -80,7 +80,7 @@ def prepare(
     UNIT: tl.constexpr,  # 0: columns in their order; else in that of `triton_decode.permuted`
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,  # the power of two by which decoded weights are too small
-    GROUP: tl.constexpr,  # columns that have a shift of their own; 0 for those of a leaf
+    GROUP: tl.constexpr,  # columns that have a shift of their own
     BLOCK: tl.constexpr,  # a power of two, at least PADDED
 ) -> None:
     """Grid (RPAD, leaves). Rows from `used` on, each EACH of x, and columns past a leaf's end, are zeros."""
@@ -101,7 +101,7 @@ def prepare(
     if PLANES == 2:
         odd = tl.load(x + k * 2 + 1, mask=k * 2 + 1 < length, other=0.0).to(tl.float32)
         magnitude = tl.maximum(magnitude, odd.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
-    SHARED: tl.constexpr = GROUP // PLANES if GROUP else BLOCK  # columns of a plane under one shift
+    SHARED: tl.constexpr = GROUP // PLANES  # columns of a plane under one shift
     shift = shift_of(tl.max(tl.reshape(magnitude, (BLOCK // SHARED, SHARED)), axis=1) >> 23)
     power = ((shift + 127) << 23).to(tl.float32, bitcast=True)
     power = tl.reshape(tl.broadcast_to(power[:, None], (BLOCK // SHARED, SHARED)), (BLOCK,))
@@ -109,7 +109,7 @@ def prepare(
     tl.store(out + base * PADDED + o, (even * power).to(tl.float16), mask=o < PADDED)
     if PLANES == 2:
         tl.store(out + (base + RPAD) * PADDED + o, (odd * power).to(tl.float16), mask=o < PADDED)
-    GROUPS: tl.constexpr = PADDED // SHARED if GROUP else 1
+    GROUPS: tl.constexpr = PADDED // SHARED
     g = tl.arange(0, BLOCK // SHARED)
     undo = ((127 - shift + EXPONENT) << 23).to(tl.float32, bitcast=True)
     tl.store(factor + (leaf * GROUPS + g) * RPAD + row, undo, mask=g < GROUPS)

@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 
 from dgpp.kernels.gpu.gates import sigmoid, silu
-from dgpp.kernels.gpu.rounding import to_bf16
+from dgpp.kernels.gpu.parts import added
+from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
 from dgpp.kernels.linear.triton_prepare import store_operand
 
@@ -55,7 +56,7 @@ def normed_rows(
     own = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
     w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
     mean = tree_rows(tl.reshape(h * h, (1, WIDTH)), 1, WIDTH, LEVELS) * (1.0 / D)
-    inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
+    inverse = reciprocal_root(mean + EPS)
     y = to_bf16(own * tl.broadcast_to(inverse, (BLOCK,)) * (1.0 + w if CENTRED else w))
     tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
     if FEED:
@@ -107,13 +108,10 @@ def gated_heads(
     counted = inside & live
     at = row.to(tl.int64) * (V * DV) + start + j
     w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
-    gate = tl.load(z + at, mask=counted, other=0.0)
-    for part in tl.static_range(1, PARTS):
-        gate = gate + tl.load(z + part * R * V * DV + at, mask=counted, other=0.0)
-    gate = to_bf16(gate).to(tl.float32)
+    gate = to_bf16(added(z, at, counted, PARTS, R * V * DV)).to(tl.float32)
     h = to_bf16(tl.load(o + at, mask=counted, other=0.0)).to(tl.float32)
     mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
-    inverse = tl.div_rn(mean * 0.0 + 1.0, tl.sqrt_rn(mean + EPS))
+    inverse = reciprocal_root(mean + EPS)
     y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)
     y = to_bf16(y * tl.broadcast_to(w, (HEADS, DV))).to(tl.float32)
     y = to_bf16(y * (silu(gate) if SWISH else sigmoid(gate)))

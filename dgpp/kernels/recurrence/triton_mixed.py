@@ -7,7 +7,8 @@ import triton.language as tl
 
 from dgpp.kernels.gpu.exp import exp_f32
 from dgpp.kernels.gpu.gates import sigmoid, silu, softplus
-from dgpp.kernels.gpu.rounding import to_bf16
+from dgpp.kernels.gpu.parts import added
+from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
 
 L2_EPS = tl.constexpr(1e-6)
@@ -21,11 +22,8 @@ def summed(
     PARTS: tl.constexpr,
     STRIDE: tl.constexpr,
 ) -> tl.tensor:
-    """float32: the parts at places of [R, N], added in ascending order and rounded to bfloat16."""
-    total = tl.load(parts + at, mask=inside, other=0.0)
-    for part in tl.static_range(1, PARTS):
-        total = total + tl.load(parts + part * STRIDE + at, mask=inside, other=0.0)
-    return to_bf16(total).to(tl.float32)
+    """float32: the parts at places of [R, N], added and rounded to bfloat16."""
+    return to_bf16(added(parts, at, inside, PARTS, STRIDE)).to(tl.float32)
 
 
 @triton.jit
@@ -95,7 +93,7 @@ def mixed_rows(
         tl.store(mixed + row * C + channel, y, mask=there)
         h = y.to(tl.float32)
         square = tree_rows(h * h, HEADS, DIM, LEVELS) + L2_EPS
-        inverse = tl.div_rn(square * 0.0 + 1.0, tl.sqrt_rn(square))
+        inverse = reciprocal_root(square)
         n = h * tl.broadcast_to(inverse[:, None], (HEADS, DIM))
         wide = head[:, None] + tl.zeros((HEADS, DIM), tl.int32)
         tl.store(q + row * (K * DIM) + channel, n * ROOT, mask=there & (wide < K))
