@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
+
+import numpy as np
 
 FinishReason = Literal["eos", "length", "stop", "cancelled"]
 
@@ -25,15 +27,29 @@ class Sampling:
     logprobs: int | None = None  # None: none; n: the chosen token's and those of the n most likely
 
 
+class Constraint(Protocol):
+    """Which ids one sequence may go on with: a pure function of the tokens accepted so far, so that every rank and
+    every run finds the same. Used by one thread at a time."""
+
+    def allowed(self) -> np.ndarray | None:
+        """bool [V], at least one id of which is True; None when every id may follow."""
+
+    def accept(self, token: int) -> None:
+        """Goes on past `token`, one of the allowed ids."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """One sequence to generate. `max_tokens` counts the first token too; `eos` ids end it unless `ignore_eos`."""
+    """One sequence to generate. `max_tokens` counts the first token too; `eos` ids end it unless `ignore_eos`, and
+    cannot be chosen before `min_tokens` tokens. `constraint` makes a fresh constraint for each continuation."""
 
     prompt: tuple[int, ...]
     max_tokens: int
     eos: frozenset[int] = frozenset()
     ignore_eos: bool = False
     sampling: Sampling = field(default_factory=Sampling)
+    min_tokens: int = 0
+    constraint: Callable[[], Constraint] | None = None
 
 
 def continuations(request: Request, count: int) -> list[Request]:

@@ -1,13 +1,14 @@
-"""What a generated answer is made of: text deltas, log-probabilities, a stop-string hit, and the finish."""
+"""What a generated answer is made of: text deltas, tool calls, log-probabilities, a stop-string hit, and the finish."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 Field = Literal["content", "reasoning"]
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
+ToolKind = Literal["function", "custom"]
 
 
 class TokenLogprobs(Protocol):
@@ -54,6 +55,37 @@ class TextDelta:
 
 
 @dataclass(frozen=True)
+class CallOpened:
+    """A tool call begins: its place among the calls of the answer, from 0, and the tool it names."""
+
+    index: int
+    name: str
+    kind: ToolKind = "function"
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """More of an open call: of the JSON text of its arguments, or of the raw input of a custom tool; never empty."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True)
+class CallClosed:
+    """The call is complete; without this event its arguments were cut off."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A tool call that could not be read. What it said is content, so that nothing is lost; `reason` is for the log."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class LogprobDelta:
     """The entries of tokens that have just become visible, after the text delta that shows them."""
 
@@ -69,13 +101,27 @@ class StopHit:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event. `completion_tokens` counts the tokens up to the one that ended the answer (EOS included)."""
+    """The last event. `completion_tokens` counts the tokens up to the one that ended the answer (EOS included),
+    `reasoning_tokens` those of them that were thinking, its markers with them."""
 
     reason: FinishReason
     completion_tokens: int
+    reasoning_tokens: int = 0
 
 
-Event = TextDelta | LogprobDelta | StopHit | Finished
+CallEvent = CallOpened | CallArguments | CallClosed | Malformed
+Event = TextDelta | CallEvent | LogprobDelta | StopHit | Finished
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of an answer. `arguments` is JSON text, or the raw input of a custom tool; `complete` is False where
+    the answer was cut off inside them."""
+
+    name: str
+    arguments: str
+    kind: ToolKind = "function"
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,6 +134,8 @@ class Answer:
     stop: str | None  # the stop string that ended it
     finish_reason: FinishReason | None  # None: the events end before Finished
     completion_tokens: int
+    reasoning_tokens: int = 0
+    calls: tuple[Call, ...] = ()
 
 
 def collect(events: Iterable[Event]) -> Answer:
@@ -96,10 +144,17 @@ def collect(events: Iterable[Event]) -> Answer:
     entries: list[LogprobEntry] = []
     stop: str | None = None
     finished: Finished | None = None
+    calls: list[Call] = []
     for event in events:
         match event:
             case TextDelta():
                 text[event.field].append(event.text)
+            case CallOpened():
+                calls.append(Call(event.name, "", event.kind, complete=False))
+            case CallArguments():
+                calls[event.index] = replace(calls[event.index], arguments=calls[event.index].arguments + event.text)
+            case CallClosed():
+                calls[event.index] = replace(calls[event.index], complete=True)
             case LogprobDelta():
                 entries.extend(event.entries)
             case StopHit():
@@ -113,4 +168,6 @@ def collect(events: Iterable[Event]) -> Answer:
         stop=stop,
         finish_reason=finished.reason if finished else None,
         completion_tokens=finished.completion_tokens if finished else 0,
+        reasoning_tokens=finished.reasoning_tokens if finished else 0,
+        calls=tuple(calls),
     )
