@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dgpp.engine.request import Sampling
-from dgpp.serve import fields
 from dgpp.serve.body import JsonObject
 from dgpp.serve.errors import INVALID, ApiError
-
-SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""The fields that a checkpoint's generation_config.json or the operator can give defaults for."""
+from dgpp.serve.fields import INT32_MAX, INT64_MAX, INT64_MIN, Field, Flag, Integer, Number, Shaped, nullable
 
 MAX_CHOICES = 128
 MAX_STOPS = 4
@@ -20,11 +17,86 @@ MAX_BIASES = 1024
 _BIAS_DIGITS = 12
 
 
+def _stop(value: Any) -> tuple[str, ...]:
+    stops = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(stops, list)
+        or not 1 <= len(stops) <= MAX_STOPS
+        or not all(isinstance(stop, str) and stop for stop in stops)
+    ):
+        raise ApiError(INVALID, f"stop must be a non-empty string or 1 to {MAX_STOPS} of them.", "stop")
+    return tuple(stops)
+
+
+def _logit_bias(value: Any) -> tuple[tuple[int, float], ...]:
+    """(token id, bias) pairs, by id."""
+    if not isinstance(value, JsonObject) or len(value) > MAX_BIASES:
+        raise ApiError(INVALID, f"logit_bias must be an object of at most {MAX_BIASES} entries.", "logit_bias")
+    biases: dict[int, float] = {}
+    for key, bias in value.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= _BIAS_DIGITS):
+            raise ApiError(INVALID, f"logit_bias key {key!r} is not a token id.", "logit_bias")
+        if not isinstance(bias, int | float) or isinstance(bias, bool) or not -100 <= bias <= 100:
+            raise ApiError(INVALID, f"logit_bias of token {key} must be a number between -100 and 100.", "logit_bias")
+        if int(key) in biases or value.duplicate is not None:
+            raise ApiError(INVALID, f"logit_bias names token {value.duplicate or key} twice.", "logit_bias")
+        biases[int(key)] = float(bias)
+    return tuple(sorted(biases.items()))
+
+
+MAX_TOKENS = Integer("max_tokens", "Most tokens of the answer, its reasoning included.", 1, INT32_MAX)
+MAX_COMPLETION_TOKENS = Integer("max_completion_tokens", "The newer name of max_tokens; send one.", 1, INT32_MAX)
+MIN_TOKENS = Integer("min_tokens", "Extension: the answer does not end before so many tokens.", 0, INT32_MAX)
+IGNORE_EOS = Flag("ignore_eos", "Extension: an end of sequence does not end the answer.", null=False)
+TEMPERATURE = Number("temperature", "0 is exact greedy.", 0, 2)
+TOP_P = Number("top_p", "Share of the probability that is kept; 0 keeps one token.", 0, 1)
+TOP_K = Integer("top_k", "Extension: most tokens that are kept; 0 is off.", 0, INT32_MAX)
+MIN_P = Number("min_p", "Extension: least probability, as a share of the greatest.", 0, 1)
+REPETITION_PENALTY = Number("repetition_penalty", "Extension: 1 is off.", 0, 100, above=True)
+PRESENCE_PENALTY = Number("presence_penalty", "Taken from the logit of every token that has come.", -2, 2)
+FREQUENCY_PENALTY = Number("frequency_penalty", "The same, for each time that it has come.", -2, 2)
+SEED = Integer("seed", "Same seed, same draws; choice c uses seed + c.", INT64_MIN, INT64_MAX, integral=False)
+N = Integer("n", "Choices to generate.", 1, MAX_CHOICES)
+_STOP_TEXT = {"type": "string", "minLength": 1}
+STOP = Shaped(
+    "stop",
+    "The answer ends before any of these texts; they are looked for in visible content.",
+    nullable({"anyOf": [_STOP_TEXT, {"type": "array", "items": _STOP_TEXT, "minItems": 1, "maxItems": MAX_STOPS}]}),
+    _stop,
+    (),
+)
+LOGIT_BIAS = Shaped(
+    "logit_bias",
+    "Token ids and what is added to their logits.",
+    nullable(
+        {
+            "type": "object",
+            "maxProperties": MAX_BIASES,
+            "propertyNames": {"pattern": f"^[0-9]{{1,{_BIAS_DIGITS}}}$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+        }
+    ),
+    _logit_bias,
+    (),
+)
+LOGPROBS = Flag("logprobs", "Whether to return log-probabilities.")
+TOP_LOGPROBS = Integer("top_logprobs", "Alternatives to list for each token; needs logprobs: true.", 0, 20)
+LEGACY_LOGPROBS = Integer("logprobs", "Alternatives to list for each token; null for no log-probabilities.", 0, 5)
+
+WITH_DEFAULTS: tuple[Number | Integer, ...] = (TEMPERATURE, TOP_P, TOP_K, MIN_P, REPETITION_PENALTY)
+SAMPLING_FIELDS = tuple(field.name for field in WITH_DEFAULTS)
+"""The fields that a checkpoint's generation_config.json or the operator can give defaults for."""
+
+SAMPLING: tuple[Number | Integer, ...] = (*WITH_DEFAULTS, PRESENCE_PENALTY, FREQUENCY_PENALTY, SEED)
+LENGTH: tuple[Field, ...] = (MAX_TOKENS, MIN_TOKENS, IGNORE_EOS)
+
+
 @dataclass(frozen=True)
 class Decoding:
     """The decoding fields of one request; None is "as the server does"."""
 
     max_tokens: int | None = None
+    min_tokens: int = 0
     ignore_eos: bool = False
     temperature: float | None = None
     top_p: float | None = None
@@ -67,74 +139,39 @@ def sampling_defaults(generation_config: Mapping[str, Any], overrides: Mapping[s
         values["temperature"] = 1.0
     values |= {name: value for name, value in (overrides or {}).items() if value is not None}
     try:
-        return _sampling_fields(values).sampling(Sampling(), seed=0)
+        return Decoding(**_values(values, WITH_DEFAULTS)).sampling(Sampling(), seed=0)
     except ApiError as error:
         raise ValueError(f"sampling default: {error.message}") from None
 
 
-def read_token_limit(body: Mapping[str, Any], *aliases: str) -> int | None:
+def read_token_limit(body: Mapping[str, Any], *aliases: Integer) -> int | None:
     """The token budget under one of its names; an error about two of them bears the first."""
-    present = [key for key in aliases if body.get(key) is not None]
+    present = [field for field in aliases if body.get(field.name) is not None]
     if len(present) > 1:
-        raise ApiError(INVALID, f"Send only one of {' and '.join(present)}.", aliases[0])
-    return fields.integer(body, present[0], 1, fields.INT32_MAX) if present else None
+        names = " and ".join(field.name for field in present)
+        raise ApiError(INVALID, f"Send only one of {names}.", aliases[0].name)
+    return present[0].read(body) if present else None
 
 
-def read_sampling(body: Mapping[str, Any]) -> Decoding:
-    """The sampling fields and the seed; the rest of the Decoding is as omitted."""
-    return replace(
-        _sampling_fields(body),
-        presence_penalty=fields.number(body, "presence_penalty", -2, 2),
-        frequency_penalty=fields.number(body, "frequency_penalty", -2, 2),
-        seed=fields.integer(body, "seed", fields.INT64_MIN, fields.INT64_MAX, integral=False),
-    )
-
-
-def _sampling_fields(body: Mapping[str, Any]) -> Decoding:
+def read_decoding(body: Mapping[str, Any], logprobs: int | None, vocab_size: int) -> Decoding:
+    """The sampling fields, n, stop and logit_bias, in this order; the rest of the Decoding is as omitted."""
+    values = _values(body, SAMPLING)
+    n = N.read(body)
     return Decoding(
-        temperature=fields.number(body, "temperature", 0, 2),
-        top_p=fields.number(body, "top_p", 0, 1),
-        top_k=fields.integer(body, "top_k", 0, fields.INT32_MAX),
-        min_p=fields.number(body, "min_p", 0, 1),
-        repetition_penalty=fields.number(body, "repetition_penalty", 0, 100, above=True),
+        **values,
+        logprobs=logprobs,
+        n=1 if n is None else n,
+        stop=STOP.read(body),
+        logit_bias=_known(LOGIT_BIAS.read(body), vocab_size),
     )
 
 
-def read_n(body: Mapping[str, Any]) -> int:
-    """The number of choices."""
-    n = fields.integer(body, "n", 1, MAX_CHOICES)
-    return 1 if n is None else n
+def _values(body: Mapping[str, Any], fields: tuple[Number | Integer, ...]) -> dict[str, Any]:
+    return {field.name: field.read(body) for field in fields}
 
 
-def read_stop(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The stop strings: one, or up to four."""
-    value = body.get("stop")
-    if value is None:
-        return ()
-    stops = [value] if isinstance(value, str) else value
-    if (
-        not isinstance(stops, list)
-        or not 1 <= len(stops) <= MAX_STOPS
-        or not all(isinstance(stop, str) and stop for stop in stops)
-    ):
-        raise ApiError(INVALID, f"stop must be a non-empty string or 1 to {MAX_STOPS} of them.", "stop")
-    return tuple(stops)
-
-
-def read_logit_bias(body: Mapping[str, Any], vocab_size: int) -> tuple[tuple[int, float], ...]:
-    """(token id, bias) pairs, by id."""
-    value = body.get("logit_bias")
-    if value is None:
-        return ()
-    if not isinstance(value, JsonObject) or len(value) > MAX_BIASES:
-        raise ApiError(INVALID, f"logit_bias must be an object of at most {MAX_BIASES} entries.", "logit_bias")
-    biases: dict[int, float] = {}
-    for key, bias in value.items():
-        if not (key.isascii() and key.isdecimal() and len(key) <= _BIAS_DIGITS and int(key) < vocab_size):
-            raise ApiError(INVALID, f"logit_bias key {key!r} is not a token id below {vocab_size}.", "logit_bias")
-        if not isinstance(bias, int | float) or isinstance(bias, bool) or not -100 <= bias <= 100:
-            raise ApiError(INVALID, f"logit_bias of token {key} must be a number between -100 and 100.", "logit_bias")
-        if int(key) in biases or value.duplicate is not None:
-            raise ApiError(INVALID, f"logit_bias names token {value.duplicate or key} twice.", "logit_bias")
-        biases[int(key)] = float(bias)
-    return tuple(sorted(biases.items()))
+def _known(biases: tuple[tuple[int, float], ...], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    for id, _ in biases:
+        if id >= vocab_size:
+            raise ApiError(INVALID, f"logit_bias key '{id}' is not a token id below {vocab_size}.", "logit_bias")
+    return biases

@@ -18,8 +18,12 @@ LAUNCHES = {"27b-fp8": 53, "27b-nvfp4": 105}
 """Of 16 rows with every loop over layers taken once: a period of four layers, and the head. The layers of the NVFP4
 release are two stacks, for their formats differ."""
 SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
-SPILLED = {("sm_90", "attend"): 1104, ("sm_121", "attend"): 432}
-"""Bytes that a thread may spill in the one kernel that does: heads of 256, whose accumulators fill the registers."""
+SPILLED = {
+    "3.6": {("sm_90", "attend"): 1104},
+    "3.9": {("sm_90", "attend"): 1456, ("sm_90", "product"): 40, ("sm_121", "attend"): 432},
+}
+"""Bytes that a thread may spill, by release of Triton: in attention, whose accumulators of heads of 256 fill the
+registers, and at 2048 rows of NVFP4 in what Triton 3.9 makes for sm_90."""
 STEP_KERNELS = 400
 """More than a step of a tiny model may launch, XLA's own among them."""
 
@@ -42,13 +46,14 @@ def test_every_kernel_of_the_27b_compiles_without_spills_but_those_known(
     from bench.compiled import compiled
     from bench.steps import distinct, step_launches
 
-    if architecture == "sm_121" and importlib.metadata.version("triton") < "3.9":
+    release = ".".join(importlib.metadata.version("triton").split(".")[:2])
+    if architecture == "sm_121" and release == "3.6":
         pytest.skip("the disassembler of Triton before 3.9 does not know sm_121")
     launches = distinct(step_launches(name, rows, architecture))
     assert launches
     for launch in launches:
         made = compiled(launch, architecture)
-        allowed = SPILLED.get((architecture, launch.kernel.__name__), 0)
+        allowed = SPILLED[release].get((architecture, launch.kernel.__name__), 0)
         assert made.stack <= allowed, f"{launch.kernel.__name__} spills {made.stack} bytes"
         assert made.shared <= SHARED[architecture], launch.kernel.__name__
 
