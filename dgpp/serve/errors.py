@@ -8,10 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ErrorKind:
-    """One row of the table: the HTTP status and the wire code; the type follows from the status."""
+    """One row of the table: the HTTP status and the wire code; the type follows from the status. `retry_after` are the
+    seconds after which trying again makes sense, which the response says in `Retry-After`; None where it does not."""
 
     status: int
     code: str | None = None
+    retry_after: int | None = None
 
     @property
     def type(self) -> str:
@@ -29,8 +31,8 @@ UNAUTHORIZED = ErrorKind(401, "invalid_api_key")
 MODEL_NOT_FOUND = ErrorKind(404, "model_not_found")
 REQUEST_TOO_LARGE = ErrorKind(413, "request_too_large")
 INTERNAL = ErrorKind(500)
-OVERLOADED = ErrorKind(503, "overloaded")
-SERVER_SHUTDOWN = ErrorKind(503, "server_shutdown")
+OVERLOADED = ErrorKind(503, "overloaded", retry_after=1)
+SERVER_SHUTDOWN = ErrorKind(503, "server_shutdown", retry_after=10)
 ENGINE_FAILURE = ErrorKind(503, "engine_failure")
 
 BY_CODE: dict[str, ErrorKind] = {

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flask import Response, request
+from flask import Response, g, request
 
 from dgpp.serve import sse
-from dgpp.serve.errors import INTERNAL, ApiError, error_body
+from dgpp.serve.errors import INTERNAL, UNAUTHORIZED, ApiError
 from dgpp.serve.transport import ON_DISCONNECT
 from dgpp.serve.turn import Turn
 
@@ -22,6 +22,7 @@ Asked = TypeVar("Asked")
 def start(begin: Callable[[Asked], Turn], asked: Asked) -> Turn:
     """The turn of a request, cancelled as soon as the present client hangs up."""
     turn = begin(asked)
+    g.turn_id = turn.id
     on_disconnect = request.environ.get(ON_DISCONNECT)
     if on_disconnect is not None:
         on_disconnect(turn.cancel)
@@ -33,9 +34,20 @@ def json_reply(value: dict[str, Any], status: int = 200) -> Response:
     return Response(sse.encode_json(value), status, mimetype="application/json")
 
 
-def error_reply(error: ApiError) -> Response:
-    """The response for an error."""
-    return json_reply(error.body(), error.kind.status)
+def error_reply(error: ApiError, body: dict[str, Any] | None = None) -> Response:
+    """The response for an error, with the headers that belong to its kind. `body` stands in for OpenAI's error object
+    on surfaces that have another one."""
+    response = json_reply(error.body() if body is None else body, error.kind.status)
+    if error.kind.retry_after is not None:
+        response.headers["Retry-After"] = str(error.kind.retry_after)
+    if error.kind is UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def completion_error(error: ApiError) -> bytes:
+    """The event that ends a completions stream in place of the chunks it owes."""
+    return sse.encode_event(error.body())
 
 
 def event_stream(
@@ -43,19 +55,27 @@ def event_stream(
     chunks: Chunks,
     ping_interval: int,
     encode: Callable[[dict[str, Any]], bytes] = sse.encode_event,
+    *,
+    failed: Callable[[ApiError], bytes] = completion_error,
+    done: bytes = sse.DONE,
+    ping: bytes = sse.KEEP_ALIVE,
 ) -> Response:
-    """A 200 that streams `chunks`; the turn ends with the response, however that ends."""
-    body = sse.stream(_guarded(chunks, turn.id), ping_interval=ping_interval, encode=encode)
-    response = Response(body, content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    """A 200 that streams `chunks` and then `done`; the turn ends with the response, however that ends.
+
+    An unforeseen exception becomes the event that `failed` makes: the headers are out already.
+    """
+    name = f"{g.get('request_id', '-')} {turn.id}"
+
+    def body() -> Iterator[bytes]:
+        try:
+            yield from sse.stream(chunks, ping_interval=ping_interval, encode=encode, ping=ping)
+        except Exception:
+            logger.exception("request %s failed", name)
+            yield failed(ApiError(INTERNAL, "The server failed; its log says why."))
+        if done:
+            yield done
+
+    response = Response(body(), content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     # A response whose client left before the first byte never starts its generators.
     response.call_on_close(turn.close)
     return response
-
-
-def _guarded(chunks: Chunks, id: str) -> Chunks:
-    """`chunks`, and an error object in the place of an unforeseen exception: the headers are out already."""
-    try:
-        yield from chunks
-    except Exception:
-        logger.exception("request %s failed", id)
-        yield error_body(INTERNAL, "The server failed; its log says why.")

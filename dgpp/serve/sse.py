@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 DONE = b"data: [DONE]\n\n"
+"""The last event of a completions stream."""
 KEEP_ALIVE = b": keep-alive\n\n"
 
 OBFUSCATION_MIN = 16
@@ -27,6 +28,11 @@ def encode_event(value: Any) -> bytes:
     return b"data: " + encode_json(value) + b"\n\n"
 
 
+def encode_named_event(value: dict[str, Any]) -> bytes:
+    """One event carrying `value` as JSON, named by its `type`, for surfaces whose clients go by event names."""
+    return b"event: " + str(value["type"]).encode("utf-8") + b"\n" + encode_event(value)
+
+
 def obfuscated(value: dict[str, Any]) -> bytes:
     """One event carrying `value`, which is not empty, plus random characters that hide the length of its text: at
     least 16 of them, and as many as make the event's bytes a multiple of 128."""
@@ -41,17 +47,17 @@ def stream(
     *,
     ping_interval: int,
     encode: Callable[[dict[str, Any]], bytes] = encode_event,
+    ping: bytes = KEEP_ALIVE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[bytes]:
-    """The bytes of a stream: an event for each chunk, the keep-alive comment after `ping_interval` seconds without
-    a byte (-1: never), and `[DONE]`. A None in `chunks` is the chance to look at the clock, so the comment is late by
-    no more than the time between two of them."""
+    """The bytes of a stream: an event for each chunk, and `ping` after `ping_interval` seconds without a byte (-1:
+    never). A None in `chunks` is the chance to look at the clock, so the ping is late by no more than the time between
+    two of them."""
     last_byte = clock()
     for chunk in chunks:
         if chunk is not None:
             yield encode(chunk)
             last_byte = clock()
         elif ping_interval > 0 and clock() - last_byte >= ping_interval:
-            yield KEEP_ALIVE
+            yield ping
             last_byte = clock()
-    yield DONE

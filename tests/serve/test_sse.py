@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dgpp.serve.sse import DONE, KEEP_ALIVE, encode_event, obfuscated, stream
+from dgpp.serve.sse import KEEP_ALIVE, encode_event, encode_named_event, obfuscated, stream
 
 
 def test_event_is_compact_utf8_json() -> None:
@@ -57,7 +57,14 @@ def run(script: list[float | dict[str, Any]], interval: int) -> list[bytes]:
 def test_A9_silence_is_measured_from_the_last_byte() -> None:
     event = {"a": 1}
     sent = encode_event(event)
-    assert run([0.5, 0.4, event, 0.9, 0.2, 0.9, 0.2, event], 1) == [sent, KEEP_ALIVE, KEEP_ALIVE, sent, DONE]
-    assert run([1.0], 1) == [KEEP_ALIVE, DONE]
-    assert run([0.25] * 16, 2) == [KEEP_ALIVE, KEEP_ALIVE, DONE]
-    assert run([100.0], -1) == [DONE]
+    assert run([0.5, 0.4, event, 0.9, 0.2, 0.9, 0.2, event], 1) == [sent, KEEP_ALIVE, KEEP_ALIVE, sent]
+    assert run([1.0], 1) == [KEEP_ALIVE]
+    assert run([0.25] * 16, 2) == [KEEP_ALIVE, KEEP_ALIVE]
+    assert run([100.0], -1) == []
+
+
+def test_other_surfaces_name_their_events_and_pings() -> None:
+    assert encode_named_event({"type": "ping"}) == b'event: ping\ndata: {"type":"ping"}\n\n'
+    clock = iter((0.0, 1.0, 1.0))
+    ping = encode_named_event({"type": "ping"})
+    assert list(stream([None], ping_interval=1, ping=ping, clock=lambda: next(clock))) == [ping]
