@@ -16,6 +16,7 @@ from collections import Counter
 import numpy as np
 
 from dgpp.engine import compiles
+from dgpp.engine.allowed import Allowed, ConstraintError
 from dgpp.engine.batch import Segment
 from dgpp.engine.core import Core, StepResult
 from dgpp.engine.mailbox import Mailbox
@@ -47,9 +48,11 @@ class RunningHandle(Mailbox):
     def __init__(self, live: Live, vocab_size: int, wake: threading.Condition) -> None:
         super().__init__()
         self.live = live
+        request = live.request
+        self.allowed = Allowed(request, vocab_size) if Allowed.needed(request) else None
         self.sampler = (
-            Sampler(live.request.sampling, live.request.prompt, vocab_size)
-            if needs_logits(live.request.sampling)
+            Sampler(request.sampling, request.prompt, vocab_size)
+            if self.allowed is not None or needs_logits(request.sampling)
             else None
         )
         self.stopped = False
@@ -214,17 +217,20 @@ class LocalEngine:
     def _choose(self, sampled: list[Live], result: StepResult) -> list[TokenEvent | FailEvent]:
         """The next token of every sampled request: the device's pick, or the sampler's draw from the logits.
 
-        Logits that are not a number end their own request and nobody else's.
+        Logits that are not a number, and a constraint that cannot go on, end their own request and nobody else's.
         """
-        samplers = [self._handles[live.id].sampler for live in sampled]
-        logits = np.asarray(result.logits) if any(samplers) else None
+        handles = [self._handles[live.id] for live in sampled]
+        logits = np.asarray(result.logits) if any(handle.sampler for handle in handles) else None
         events: list[TokenEvent | FailEvent] = []
-        for row, (live, sampler) in enumerate(zip(sampled, samplers, strict=True)):
+        for row, (live, handle) in enumerate(zip(sampled, handles, strict=True)):
+            position = len(live.request.prompt) + len(live.generated)
             try:
-                events.append(_token(int(result.picks[row]), sampler, None if logits is None else logits[row]))
+                events.append(_token(int(result.picks[row]), handle, None if logits is None else logits[row]))
             except LogitsError as error:
-                position = len(live.request.prompt) + len(live.generated)
                 events.append(FailEvent("engine_failure", f"no token can be chosen at position {position}: {error}"))
+            except ConstraintError as error:
+                reason = f"{error} at position {position}: {error.__cause__}"
+                events.append(FailEvent("constraint_failed", reason))
         return events
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
@@ -281,13 +287,15 @@ class LocalEngine:
             self._arrivals.clear()
 
 
-def _token(pick: int, sampler: Sampler | None, logits: np.ndarray | None) -> TokenEvent:
+def _token(pick: int, handle: RunningHandle, logits: np.ndarray | None) -> TokenEvent:
     """The device's greedy pick, or what the request's sampler chooses from its logits."""
-    if sampler is None:
+    if handle.sampler is None:
         if pick < 0:
             raise LogitsError("a logit is NaN")
         return TokenEvent(pick)
     assert logits is not None
-    choice = sampler.choose(logits)
-    sampler.accept(choice.token)
+    choice = handle.sampler.choose(logits, None if handle.allowed is None else handle.allowed.mask())
+    handle.sampler.accept(choice.token)
+    if handle.allowed is not None:
+        handle.allowed.accept(choice.token)
     return TokenEvent(choice.token, choice.logprobs)

@@ -85,7 +85,7 @@ class FinishEvent:
 class FailEvent:
     """The last event of a request the engine could not serve to its end."""
 
-    code: Literal["engine_failure", "server_shutdown"]
+    code: Literal["engine_failure", "server_shutdown", "constraint_failed"]
     message: str
 
 
@@ -146,6 +146,7 @@ class EngineInfo:
     pool_tokens: int  # tokens of the K/V pool
     max_concurrency: int
     queue_limit: int
+    constrains: bool = True  # requests may have a constraint
 
     @property
     def context_limit(self) -> int:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from dgpp.engine.allowed import Allowed, ConstraintError
 from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
     ContextLengthExceeded,
@@ -27,7 +30,9 @@ from dgpp.engine.request import (
 
 Script = Sequence[int | FailEvent]
 """The ids one request gets, in order; a FailEvent ends it as a failing engine would. At the end of the script the
-request gets an eos id if it has one (the script starts over under `ignore_eos`), else it ends with reason "eos"."""
+request gets an eos id if it has one (the script starts over under `ignore_eos`), else it ends with reason "eos".
+An id that the request's constraint does not allow is replaced by the first that it does, as if that were the next
+likeliest."""
 
 BLOCK_TOKENS = 16
 INFO = EngineInfo(vocab_size=512, position_ceiling=256, pool_tokens=4096, max_concurrency=8, queue_limit=64)
@@ -41,6 +46,7 @@ class ScriptedHandle(Mailbox):
         self.request = request
         self.script = script
         self.emitted = 0
+        self.allowed = Allowed(request, engine.info.vocab_size) if Allowed.needed(request) else None
         self.wanted: FinishReason | None = None  # what its owner asked for: "stop" or "cancelled"
         self._engine = engine
 
@@ -244,6 +250,8 @@ class ScriptedEngine:
             item: int | FailEvent = min(request.eos)
         else:
             item = script[handle.emitted % len(script)]
+        if not isinstance(item, FailEvent):
+            item = _constrained(handle, item)
         if isinstance(item, FailEvent):
             self._counters.requests_failed += 1
             handle.put(item)
@@ -266,3 +274,17 @@ class ScriptedEngine:
             return None
         ids = [(token + offset) % self._info.vocab_size for offset in range(wanted)]
         return TokenLogprobs(-0.25, tuple((id, -0.25 - offset) for offset, id in enumerate(ids)))
+
+
+def _constrained(handle: ScriptedHandle, token: int) -> int | FailEvent:
+    """`token`, or what the request may be given in its place."""
+    if handle.allowed is None:
+        return token
+    try:
+        mask = handle.allowed.mask()
+        if mask is not None and not mask[token]:
+            token = int(np.argmax(mask))
+        handle.allowed.accept(token)
+    except ConstraintError as error:
+        return FailEvent("constraint_failed", f"{error}: {error.__cause__}")
+    return token
