@@ -17,8 +17,9 @@ import numpy as np
 
 from dgpp.engine import compiles
 from dgpp.engine.allowed import Allowed, ConstraintError
-from dgpp.engine.batch import Segment
+from dgpp.engine.batch import Segment, family_for
 from dgpp.engine.core import Core, StepResult
+from dgpp.engine.decode_tally import DecodeTally
 from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
     ContextLengthExceeded,
@@ -30,6 +31,7 @@ from dgpp.engine.request import (
     FinishReason,
     Handle,
     Overloaded,
+    PrefillProgress,
     Request,
     ShuttingDown,
     TokenEvent,
@@ -85,6 +87,8 @@ class LocalEngine:
             pool_tokens=core.pool.pages * settings.page_tokens,
             max_concurrency=settings.slots,
             queue_limit=queue_limit,
+            prefill_budget=prefill_budget,
+            idle_prefill_budget=max(settings.row_families),
         )
         self._scheduler: Scheduler = Fifo(core.pool, settings.slots, max(settings.row_families), prefill_budget)
         self._wake = threading.Condition()
@@ -95,7 +99,8 @@ class LocalEngine:
         self._failed: str | None = None
         self._counts: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
-        self._step_seconds = self._prefill_seconds = 0.0
+        self._step_seconds = self._prefill_seconds = self._prompt_seconds = 0.0
+        self._decode = DecodeTally()
         core.warm_up()
         self._compiles_at_ready = compiles.count()
         self._thread = threading.Thread(target=self._run, name="dgpp-engine", daemon=True)
@@ -149,6 +154,8 @@ class LocalEngine:
         with self._wake:
             running = self._scheduler.running
             prefilling = sum(live.prefilling for live in running)
+            handles = [*self._handles.values(), *self._arrivals]
+            now = time.monotonic()
             return EngineStats(
                 active=len(running) - prefilling,
                 prefilling=prefilling,
@@ -160,6 +167,22 @@ class LocalEngine:
                 prefill_ms=self._prefill_seconds * 1e3,
                 compiles_after_ready=compiles.count() - self._compiles_at_ready,
                 failed=self._failed,
+                pending_admissions=len(self._arrivals),
+                pending_cancellations=sum(handle.cancelled or handle.stopped for handle in handles),
+                record_tokens=sum(len(each.live.request.prompt) + len(each.live.generated) for each in handles),
+                prefill_request_ms=self._prompt_seconds * 1e3,
+                decode=self._decode.snapshot(),
+                prefills=tuple(
+                    PrefillProgress(
+                        live.id,
+                        live.slot,
+                        len(live.request.prompt),
+                        live.computed,
+                        1e3 * (now - (self._handles[live.id].admitted or now)),
+                    )
+                    for live in running
+                    if live.prefilling
+                ),
                 **self._counts,
             )
 
@@ -199,7 +222,12 @@ class LocalEngine:
                 self._finish(handle, "cancelled")
             elif handle.stopped:
                 self._finish(handle, "stop")
-        return self._scheduler.plan()
+        planned = self._scheduler.plan()
+        for live, _ in planned:
+            handle = self._handles[live.id]
+            if handle.admitted is None:
+                handle.admitted = time.monotonic()
+        return planned
 
     def _tick(self, planned: list[tuple[Live, Segment]]) -> None:
         started = time.perf_counter()
@@ -243,6 +271,7 @@ class LocalEngine:
             return
         if not live.generated:
             self._counts["prompts_prefilled"] += 1
+            self._prompt_seconds += time.monotonic() - (handle.admitted or 0.0)
         live.generated.append(event.token)
         self._counts["tokens_generated"] += 1
         handle.put(event)
@@ -271,6 +300,8 @@ class LocalEngine:
         if decoding:
             self._counts["decode_steps"] += 1
             self._step_seconds += seconds
+            rows = family_for(decoding + reading, self._core.settings.row_families)
+            self._decode.add(decoding, decoding + reading, rows, seconds)
         else:
             self._prefill_seconds += seconds
 

@@ -13,6 +13,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.admitted: float | None = None  # time.monotonic() when the request got its slot; written before any event
 
     def put(self, event: Event) -> None:
         """Hands one event to the owner (called by the engine's thread)."""

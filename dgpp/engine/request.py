@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -125,6 +125,9 @@ class EngineFailed(RequestRefused):
 class Handle(Protocol):
     """A running request as its owner sees it. All methods may be called from any thread."""
 
+    admitted: float | None
+    """`time.monotonic()` when the request got its slot; None before."""
+
     def events(self, timeout: float | None = None) -> Iterator[Event | None]:
         """Events in order, ending after a FinishEvent or FailEvent. Yields None whenever `timeout` seconds pass
         without one, so that the caller can look at its client."""
@@ -147,11 +150,39 @@ class EngineInfo:
     max_concurrency: int
     queue_limit: int
     constrains: bool = True  # requests may have a constraint
+    prefill_budget: int = 0  # prompt tokens a step reads at most while others decode; 0: no bound
+    idle_prefill_budget: int = 0  # and while none does
 
     @property
     def context_limit(self) -> int:
         """Most tokens (prompt plus generated) of one request."""
         return min(self.position_ceiling, self.pool_tokens)
+
+
+STEP_EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds, in seconds, of the classes that durations of steps are counted in; a last class holds the rest."""
+
+
+@dataclass(frozen=True)
+class DecodeBatch:
+    """The widths of steps with decoding rows, and how often each duration came up."""
+
+    last_slots: int = 0  # rows of the last such step, padding included
+    last_active: int = 0  # requests that decoded in it
+    padded_rows: int = 0  # over all such steps
+    by_active: Mapping[int, int] = field(default_factory=dict)  # steps by the number of requests that decoded
+    durations: tuple[int, ...] = (0,) * (len(STEP_EDGES) + 1)  # steps by duration, see STEP_EDGES
+
+
+@dataclass(frozen=True)
+class PrefillProgress:
+    """One request whose prompt is being read."""
+
+    id: int
+    slot: int
+    prompt_tokens: int
+    computed_tokens: int
+    elapsed_ms: float  # since the request got its slot
 
 
 @dataclass(frozen=True)
@@ -177,6 +208,12 @@ class EngineStats:
     step_ms: float = 0.0
     prefill_ms: float = 0.0
     compiles_after_ready: int = 0
+    pending_admissions: int = 0  # those of `queued` that the engine's thread has not seen yet
+    pending_cancellations: int = 0  # live requests that the next step ends for their owners
+    record_tokens: int = 0  # tokens, prompt and generated, of live requests
+    prefill_request_ms: float = 0.0  # from a slot to the first token, over all prompts
+    decode: DecodeBatch = field(default_factory=DecodeBatch)
+    prefills: tuple[PrefillProgress, ...] = ()
     failed: str | None = None  # why the engine stopped
 
 

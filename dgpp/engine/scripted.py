@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dgpp.engine.allowed import Allowed, ConstraintError
+from dgpp.engine.decode_tally import DecodeTally
 from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
     ContextLengthExceeded,
@@ -21,6 +22,7 @@ from dgpp.engine.request import (
     FinishReason,
     Handle,
     Overloaded,
+    PrefillProgress,
     Request,
     ShuttingDown,
     TokenEvent,
@@ -80,6 +82,7 @@ class _Counters:
     decode_steps: int = 0
     decode_rows: int = 0
     prefill_ms: float = 0.0
+    prefill_request_ms: float = 0.0
     step_ms: float = 0.0
 
 
@@ -108,6 +111,7 @@ class ScriptedEngine:
         self._prefilling: list[ScriptedHandle] = []
         self._active: list[ScriptedHandle] = []
         self._counters = _Counters()
+        self._decode = DecodeTally()
         self._stopped: FailEvent | None = None
         self.requests: list[Request] = []  # every accepted request, for assertions
         self._thread = threading.Thread(target=self._run, name="scripted-engine", daemon=True)
@@ -143,7 +147,9 @@ class ScriptedEngine:
         """The counters now."""
         with self._lock:
             in_slots = self._prefilling + self._active
+            live = self._queued + in_slots
             stopped = self._stopped
+            now = time.monotonic()
             return EngineStats(
                 active=len(self._active),
                 queued=len(self._queued),
@@ -151,6 +157,13 @@ class ScriptedEngine:
                 pool_blocks_total=self._info.pool_tokens // BLOCK_TOKENS,
                 pool_blocks_in_use=sum(handle.blocks for handle in in_slots),
                 failed=stopped.message if stopped and stopped.code == "engine_failure" else None,
+                pending_cancellations=sum(handle.wanted is not None for handle in live),
+                record_tokens=sum(len(handle.request.prompt) + handle.emitted for handle in live),
+                decode=self._decode.snapshot(),
+                prefills=tuple(
+                    PrefillProgress(0, slot, len(handle.request.prompt), 0, 1e3 * (now - (handle.admitted or now)))
+                    for slot, handle in enumerate(self._prefilling)
+                ),
                 **{**vars(self._counters), "finished": dict(self._counters.finished)},
             )
 
@@ -203,21 +216,25 @@ class ScriptedEngine:
         moved = self._retire()
         while "queue" not in self._held and self._queued and self._has_slot():
             self._prefilling.append(self._queued.pop(0))
+            self._prefilling[-1].admitted = time.monotonic()
             moved = True
         if "prefill" not in self._held and self._prefilling:
             for handle in self._prefilling:
                 self._counters.prompts_prefilled += 1
                 self._counters.prompt_tokens += len(handle.request.prompt)
                 self._counters.prompt_tokens_computed += len(handle.request.prompt)
+                self._counters.prefill_request_ms += 1e3 * (time.monotonic() - (handle.admitted or 0.0))
             self._active += self._prefilling
             self._prefilling = []
             self._counters.prefill_ms += 1e3 * (time.perf_counter() - started)
             moved = True
         if "decode" not in self._held and self._active:
             self._counters.decode_steps += 1
-            self._counters.decode_rows += len(self._active)
+            self._counters.decode_rows += (active := len(self._active))
             self._active = [handle for handle in self._active if self._emit(handle)]
-            self._counters.step_ms += 1e3 * (self._step_seconds + time.perf_counter() - started)
+            seconds = self._step_seconds + time.perf_counter() - started
+            self._counters.step_ms += 1e3 * seconds
+            self._decode.add(active, active, active, seconds)
             moved = True
         return moved
 
