@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,13 +153,17 @@ def read_token_limit(body: Mapping[str, Any], *aliases: Integer) -> int | None:
     return present[0].read(body) if present else None
 
 
-def read_decoding(body: Mapping[str, Any], logprobs: int | None, vocab_size: int) -> Decoding:
-    """The sampling fields, n, stop and logit_bias, in this order; the rest of the Decoding is as omitted."""
+def read_decoding(
+    body: Mapping[str, Any], logprobs: Callable[[Mapping[str, Any]], int | None], vocab_size: int
+) -> Decoding:
+    """The sampling fields, what `logprobs` reads, n, stop and logit_bias, in this order; the rest of the Decoding is as
+    omitted."""
     values = _values(body, SAMPLING)
+    listed = logprobs(body)
     n = N.read(body)
     return Decoding(
         **values,
-        logprobs=logprobs,
+        logprobs=listed,
         n=1 if n is None else n,
         stop=STOP.read(body),
         logit_bias=_known(LOGIT_BIAS.read(body), vocab_size),

@@ -27,6 +27,11 @@ UNSUPPORTED_PARAMETER = ErrorKind(400, "unsupported_parameter")
 UNSUPPORTED_CONTENT_TYPE = ErrorKind(400, "unsupported_content_type")
 UNSUPPORTED_EFFORT = ErrorKind(400, "unsupported_reasoning_effort")
 CONTEXT_LENGTH_EXCEEDED = ErrorKind(400, "context_length_exceeded")
+TOOLS_UNSUPPORTED = ErrorKind(400, "tools_unsupported")
+CONSTRAINED_UNSUPPORTED = ErrorKind(400, "constrained_decoding_unsupported")
+UNSUPPORTED_SCHEMA = ErrorKind(400, "unsupported_schema")
+INVALID_GRAMMAR = ErrorKind(400, "invalid_grammar")
+CONSTRAINT_FAILED = ErrorKind(400, "constraint_failed")
 UNAUTHORIZED = ErrorKind(401, "invalid_api_key")
 MODEL_NOT_FOUND = ErrorKind(404, "model_not_found")
 REQUEST_TOO_LARGE = ErrorKind(413, "request_too_large")
@@ -43,6 +48,11 @@ BY_CODE: dict[str, ErrorKind] = {
         UNSUPPORTED_CONTENT_TYPE,
         UNSUPPORTED_EFFORT,
         CONTEXT_LENGTH_EXCEEDED,
+        TOOLS_UNSUPPORTED,
+        CONSTRAINED_UNSUPPORTED,
+        UNSUPPORTED_SCHEMA,
+        INVALID_GRAMMAR,
+        CONSTRAINT_FAILED,
         UNAUTHORIZED,
         MODEL_NOT_FOUND,
         REQUEST_TOO_LARGE,
@@ -58,6 +68,7 @@ ENGINE_STATES: dict[str, str] = {
     "overloaded": "Too many requests are waiting; try again later.",
     "server_shutdown": "The server is stopping.",
     "engine_failure": "The engine stopped after an error; the server's log says why.",
+    "constraint_failed": "The schema or grammar of this answer cannot be followed any further; make it simpler.",
 }
 """What clients are told about the engine, by code: its own words may quote an exception."""
 

@@ -6,76 +6,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dgpp.serve import fields
+from dgpp.serve import decoding
 from dgpp.serve.body import JsonObject
-from dgpp.serve.decoding import (
-    Decoding,
-    read_logit_bias,
-    read_n,
-    read_sampling,
-    read_stop,
-    read_token_limit,
+from dgpp.serve.decoding import Decoding, read_decoding, read_token_limit
+from dgpp.serve.errors import INVALID, INVALID_PARAMETER, MODEL_NOT_FOUND, UNSUPPORTED_PARAMETER, ApiError
+from dgpp.serve.fields import INT32_MAX, Body, Field, Flag, Integer, Refused, Shaped, StringMap, Text, nullable
+from dgpp.serve.output_fields import OUTPUT_FIELDS, RESPONSE_FORMAT, Output, read_format, read_output
+from dgpp.serve.stream_options import STREAM_FIELDS, StreamOptions, read_stream
+from dgpp.serve.template_kwargs import (
+    CHAT_TEMPLATE_KWARGS,
+    REASONING_EFFORT,
+    Controls,
+    read_effort,
+    read_template_kwargs,
+    together,
 )
-from dgpp.serve.errors import (
-    INVALID,
-    INVALID_PARAMETER,
-    MODEL_NOT_FOUND,
-    UNSUPPORTED_PARAMETER,
-    ApiError,
-)
-from dgpp.serve.template_kwargs import read_template_kwargs
+from dgpp.text.constraints import ResponseFormat
+from dgpp.text.tools import Dialect
 
-REFUSED_WHEN_PRESENT = ("web_search_options", "functions", "function_call", "prompt_cache_options")
-REFUSED_UNLESS_NULL = (
-    "audio",
-    "prediction",
-    "moderation",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "verbosity",
-)
-CHAT_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (True, False),
-    "response_format": ({"type": "text"},),
-    "reasoning_effort": (),
-    "continue_final_message": (False,),
-    "min_tokens": (0,),
-}
-"""Chat fields that this server does not act on, with the values that ask for nothing; any other value would change
-the answer, so it is refused rather than ignored."""
-COMPLETION_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
-    "echo": (False,),
-    "suffix": (),
-    "best_of": (1,),
-    "top_logprobs": (),
-    "min_tokens": (0,),
-}
+MAX_BEST_OF = decoding.MAX_CHOICES
 
 
 @dataclass(frozen=True)
 class Served:
-    """What parsing needs to know of the model: the names it answers to, its number of token ids, and the variables that
-    its chat template reads."""
+    """What parsing needs to know of the model: the names it answers to, its number of token ids, what its chat template
+    reads of a request, how it writes tool calls (None: not at all), and whether the engine masks tokens."""
 
     names: tuple[str, ...]
     vocab_size: int
-    template_reads: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """How a streamed answer is sent. `ping_interval` is in seconds, -1 for no comments, None as the server does."""
-
-    include_usage: bool = False
-    include_obfuscation: bool = True
-    ping_interval: int | None = None
+    controls: Controls = field(default_factory=Controls)
+    dialect: Dialect | None = None
+    constrains: bool = True
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """POST /v1/chat/completions. `messages` is as sent; `stream` is None for an answer in one piece."""
+    """POST /v1/chat/completions. `messages` is as sent; `stream` is None for an answer in one piece.
+
+    `continues` says that the last message is the beginning of the answer; `thinking_budget` is the most reasoning
+    tokens, None for any number.
+    """
 
     model: str
     messages: list[Any]
@@ -84,71 +54,224 @@ class ChatRequest:
     service_tier: bool = False  # a tier was asked for, so the answer names one
     metadata: dict[str, str] | None = None
     template_variables: dict[str, Any] = field(default_factory=dict)
+    output: Output = field(default_factory=Output)
+    continues: bool = False
+    thinking_budget: int | None = None
 
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """POST /v1/completions: `prompt` is continued as it is, without a template."""
+    """POST /v1/completions: `prompt` is continued as it is, without a template. With `echo` it stands before the
+    answer; `best_of` answers are generated, of which the likeliest `decoding.n` are returned."""
 
     model: str
     prompt: str
     decoding: Decoding
     stream: StreamOptions | None = None
+    echo: bool = False
+    best_of: int | None = None
+    format: ResponseFormat = field(default_factory=ResponseFormat)
+
+
+# --- the fields of both endpoints -------------------------------------------------------------------------------------
+
+MODEL = Shaped[str]("model", "A name under which the model is served.", {"type": "string"}, str, "")
+USER = Text("user", "Accepted, without effect.", kind=INVALID_PARAMETER)
+PREFIX_CACHE = Flag("prefix_cache", "Extension: false keeps the request out of the prefix cache.", True, null=False)
+CACHE_SALT = Text("cache_salt", "Extension: requests share cached prefixes only under the same salt.")
+IGNORE_EOS = decoding.IGNORE_EOS
+
+
+# --- chat -------------------------------------------------------------------------------------------------------------
+
+_LATER = "it is no part of this server; leave it out."
+UNSUPPORTED = (
+    *(
+        Refused(name, _LATER, UNSUPPORTED_PARAMETER, always=True)
+        for name in ("web_search_options", "functions", "function_call", "prompt_cache_options")
+    ),
+    *(
+        Refused(name, _LATER, UNSUPPORTED_PARAMETER)
+        for name in (*("audio", "prediction", "moderation", "prompt_cache_key", "prompt_cache_retention", "verbosity"),)
+    ),
+)
+
+
+def _store(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ApiError(INVALID_PARAMETER, "store must be true or false.", "store")
+    if value:
+        raise ApiError(UNSUPPORTED_PARAMETER, "store is not supported: answers are not kept.", "store")
+
+
+def _tier(value: Any) -> bool:
+    if value not in ("auto", "default"):
+        raise ApiError(UNSUPPORTED_PARAMETER, 'service_tier must be "auto" or "default".', "service_tier")
+    return True
+
+
+def _modalities(value: Any) -> None:
+    if value != ["text"]:
+        raise ApiError(UNSUPPORTED_PARAMETER, 'modalities must be ["text"].', "modalities")
+
+
+def _messages(value: Any) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise ApiError(INVALID, "messages must be a non-empty array.", "messages")
+    return value
+
+
+_CONTENT = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}, {"type": "null"}]}
+_ROLES = ["system", "developer", "user", "assistant", "tool"]
+_MESSAGE = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {"role": {"enum": _ROLES}, "content": _CONTENT},
+}
+STORE = Shaped[None]("store", "Only false: answers are not kept.", nullable({"const": False}), _store, None)
+SERVICE_TIER = Shaped[bool](
+    "service_tier",
+    "If given, the answer names the tier default.",
+    nullable({"enum": ["auto", "default"]}),
+    _tier,
+    False,
+)
+MODALITIES = Shaped[None]("modalities", "Text only.", nullable({"const": ["text"]}), _modalities, None)
+SAFETY_IDENTIFIER = Text("safety_identifier", "Accepted, without effect.", 64, INVALID_PARAMETER)
+METADATA = StringMap("metadata", "Returned with an answer in one piece.", entries=16, key=64, text=512)
+MESSAGES = Shaped[list[Any]](
+    "messages", "The conversation.", {"type": "array", "items": _MESSAGE, "minItems": 1}, _messages, []
+)
+CONTINUE_FINAL_MESSAGE = Flag(
+    "continue_final_message", "Extension: the answer goes on where the last message, an assistant's, ends."
+)
+THINKING_BUDGET = Integer("thinking_budget", "Extension: most tokens of reasoning; the answer follows.", 0, INT32_MAX)
+
+CHAT_FIELDS: tuple[Field, ...] = (
+    MODEL,
+    *UNSUPPORTED,
+    *(STORE, SERVICE_TIER, MODALITIES, USER, SAFETY_IDENTIFIER, METADATA),
+    *(decoding.MAX_TOKENS, decoding.MAX_COMPLETION_TOKENS, decoding.MIN_TOKENS, IGNORE_EOS),
+    *STREAM_FIELDS,
+    *(PREFIX_CACHE, CACHE_SALT),
+    *decoding.SAMPLING,
+    *(decoding.LOGPROBS, decoding.TOP_LOGPROBS, decoding.N, decoding.STOP, decoding.LOGIT_BIAS),
+    *(MESSAGES, CONTINUE_FINAL_MESSAGE),
+    *OUTPUT_FIELDS,
+    *(THINKING_BUDGET, REASONING_EFFORT, CHAT_TEMPLATE_KWARGS),
+)
+"""Every field of a chat request that is looked at, in the order in which they are judged."""
 
 
 def parse_chat(body: JsonObject, served: Served) -> ChatRequest:
     """The chat request in `body`. Raises ApiError."""
     model = _model(body, served)
-    _refuse_unsupported(body)
-    service_tier = _accounting_fields(body)
-    limit = read_token_limit(body, "max_tokens", "max_completion_tokens")
-    ignore_eos = fields.boolean(body, "ignore_eos", False, null=False)
-    stream = _stream(body)
-    fields.boolean(body, "prefix_cache", True, null=False)
-    decoding = replace(
-        read_sampling(body),
-        max_tokens=limit,
-        ignore_eos=ignore_eos,
-        logprobs=_chat_logprobs(body),
-        n=read_n(body),
-        stop=read_stop(body),
-        logit_bias=read_logit_bias(body, served.vocab_size),
+    for refused in UNSUPPORTED:
+        refused.read(body)
+    _refuse_duplicate(body)
+    STORE.read(body)
+    service_tier = SERVICE_TIER.read(body)
+    MODALITIES.read(body)
+    USER.read(body)
+    SAFETY_IDENTIFIER.read(body)
+    metadata = METADATA.read(body)
+    limit = read_token_limit(body, decoding.MAX_TOKENS, decoding.MAX_COMPLETION_TOKENS)
+    least = _least(body, limit)
+    ignore_eos = IGNORE_EOS.read(body)
+    stream = read_stream(body)
+    PREFIX_CACHE.read(body)
+    CACHE_SALT.read(body)
+    drawing = read_decoding(body, _chat_logprobs, served.vocab_size)
+    messages = _present(MESSAGES, body, _messages)
+    continues = CONTINUE_FINAL_MESSAGE.read(body)
+    output = read_output(body, served.dialect, served.constrains)
+    thinking_budget = THINKING_BUDGET.read(body)
+    effort = read_effort(body, served.controls)
+    variables = together(read_template_kwargs(body, served.controls), effort)
+    return ChatRequest(
+        model,
+        messages,
+        replace(drawing, max_tokens=limit, min_tokens=least, ignore_eos=ignore_eos),
+        stream,
+        service_tier,
+        metadata,
+        variables,
+        output,
+        continues,
+        thinking_budget,
     )
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise ApiError(INVALID, "messages must be a non-empty array.", "messages")
-    _refuse_effects(body, CHAT_WITHOUT_EFFECT)
-    variables = read_template_kwargs(body, served.template_reads)
-    return ChatRequest(model, messages, decoding, stream, service_tier, body.get("metadata"), variables)
+
+
+# --- completions ------------------------------------------------------------------------------------------------------
+
+NO_COMPLETION = tuple(
+    Refused(name, _LATER, UNSUPPORTED_PARAMETER) for name in ("suffix", "top_logprobs", "tools", "tool_choice")
+)
+
+
+def _prompt(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ApiError(INVALID, "prompt must be a non-empty string.", "prompt")
+    return value
+
+
+PROMPT = Shaped[str]("prompt", "The text to continue.", {"type": "string", "minLength": 1}, _prompt, "")
+ECHO = Flag("echo", "Whether the prompt stands before the answer.")
+BEST_OF = Integer("best_of", "Answers to generate; the n likeliest are returned. Not in a stream.", 1, MAX_BEST_OF)
+
+COMPLETION_FIELDS: tuple[Field, ...] = (
+    MODEL,
+    *NO_COMPLETION,
+    USER,
+    *decoding.LENGTH,
+    *STREAM_FIELDS,
+    *(PREFIX_CACHE, CACHE_SALT),
+    *decoding.SAMPLING,
+    *(decoding.LEGACY_LOGPROBS, decoding.N, decoding.STOP, decoding.LOGIT_BIAS),
+    *(PROMPT, ECHO, BEST_OF, RESPONSE_FORMAT),
+)
+"""Every field of a completion request that is looked at, in the order in which they are judged."""
 
 
 def parse_completion(body: JsonObject, served: Served) -> CompletionRequest:
     """The completion request in `body`. Raises ApiError."""
     model = _model(body, served)
     _refuse_duplicate(body)
-    _refuse_effects(body, COMPLETION_WITHOUT_EFFECT)
-    fields.string(body, "user", kind=INVALID_PARAMETER)
-    limit = read_token_limit(body, "max_tokens")
-    ignore_eos = fields.boolean(body, "ignore_eos", False, null=False)
-    stream = _stream(body)
-    fields.boolean(body, "prefix_cache", True, null=False)
-    decoding = replace(
-        read_sampling(body),
-        max_tokens=limit,
-        ignore_eos=ignore_eos,
-        logprobs=fields.integer(body, "logprobs", 0, 5),
-        n=read_n(body),
-        stop=read_stop(body),
-        logit_bias=read_logit_bias(body, served.vocab_size),
+    for refused in NO_COMPLETION:
+        refused.read(body)
+    USER.read(body)
+    limit = decoding.MAX_TOKENS.read(body)
+    least = _least(body, limit)
+    ignore_eos = IGNORE_EOS.read(body)
+    stream = read_stream(body)
+    PREFIX_CACHE.read(body)
+    CACHE_SALT.read(body)
+    drawing = read_decoding(body, decoding.LEGACY_LOGPROBS.read, served.vocab_size)
+    prompt = _present(PROMPT, body, _prompt)
+    echo = ECHO.read(body)
+    if echo and drawing.logprobs is not None:
+        raise ApiError(UNSUPPORTED_PARAMETER, "echo cannot be had with logprobs: only the answer has them.", "echo")
+    best_of = BEST_OF.read(body)
+    if best_of is not None and best_of < drawing.n:
+        raise ApiError(INVALID, f"best_of must be at least n, which is {drawing.n}.", "best_of")
+    if best_of is not None and best_of > drawing.n and stream is not None:
+        raise ApiError(INVALID, "best_of above n cannot be streamed.", "best_of")
+    return CompletionRequest(
+        model,
+        prompt,
+        replace(drawing, max_tokens=limit, min_tokens=least, ignore_eos=ignore_eos),
+        stream,
+        echo,
+        best_of,
+        read_format(body, served.constrains),
     )
-    prompt = body.get("prompt")
-    if not isinstance(prompt, str) or not prompt:
-        raise ApiError(INVALID, "prompt must be a non-empty string.", "prompt")
-    return CompletionRequest(model, prompt, decoding, stream)
 
 
-def _model(body: Mapping[str, Any], served: Served) -> str:
-    model = body.get("model")
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def _model(body: Body, served: Served) -> str:
+    model = body.get(MODEL.name)
     if not isinstance(model, str):
         raise ApiError(INVALID, "model must be a string.", "model")
     if model not in served.names:
@@ -163,75 +286,22 @@ def _refuse_duplicate(body: JsonObject) -> None:
         raise ApiError(INVALID_PARAMETER, f"{body.duplicate} is given twice.", body.duplicate)
 
 
-def _refuse_unsupported(body: JsonObject) -> None:
-    """Fields that are no part of this server, and keys given twice."""
-    for key in (*REFUSED_WHEN_PRESENT, *REFUSED_UNLESS_NULL):
-        if key in body and (key in REFUSED_WHEN_PRESENT or body[key] is not None):
-            raise ApiError(UNSUPPORTED_PARAMETER, f"{key} is not supported.", key)
-    _refuse_duplicate(body)
+def _least(body: Body, limit: int | None) -> int:
+    least = decoding.MIN_TOKENS.read(body) or 0
+    if limit is not None and least > limit:
+        raise ApiError(INVALID, f"min_tokens must be at most {limit}, the most tokens of the answer.", "min_tokens")
+    return least
 
 
-def _refuse_effects(body: Mapping[str, Any], without_effect: Mapping[str, tuple[Any, ...]]) -> None:
-    for key, harmless in without_effect.items():
-        value = body.get(key)
-        # 1 and true are equal in Python, but not on the wire.
-        if value is not None and not any(
-            value == item and isinstance(value, bool) == isinstance(item, bool) for item in harmless
-        ):
-            raise ApiError(UNSUPPORTED_PARAMETER, f"This value of {key} is not supported.", key)
-
-
-def _accounting_fields(body: Mapping[str, Any]) -> bool:
-    """Checks `store`, `service_tier`, `modalities`, `user`, `safety_identifier` and `metadata`; returns whether a
-    service tier was named."""
-    store = body.get("store")
-    if store is not None and not isinstance(store, bool):
-        raise ApiError(INVALID_PARAMETER, "store must be true or false.", "store")
-    if store:
-        raise ApiError(UNSUPPORTED_PARAMETER, "store is not supported: answers are not kept.", "store")
-    tier = body.get("service_tier")
-    if tier not in (None, "auto", "default"):
-        raise ApiError(UNSUPPORTED_PARAMETER, 'service_tier must be "auto" or "default".', "service_tier")
-    if body.get("modalities") not in (None, ["text"]):
-        raise ApiError(UNSUPPORTED_PARAMETER, 'modalities must be ["text"].', "modalities")
-    fields.string(body, "user", kind=INVALID_PARAMETER)
-    fields.string(body, "safety_identifier", 64, kind=INVALID_PARAMETER)
-    fields.string_map(body, "metadata", entries=16, name=64, text=512)
-    return tier is not None
-
-
-def _stream(body: Mapping[str, Any]) -> StreamOptions | None:
-    """`stream`, `stream_options` and `sse_ping_interval`, which only a stream can have."""
-    stream = fields.boolean(body, "stream", False)
-    options = body.get("stream_options")
-    if options is not None and not (isinstance(options, dict) and stream):
-        raise ApiError(INVALID, "stream_options must be an object, and needs stream: true.", "stream_options")
-    for key in options or {}:
-        if key not in ("include_usage", "include_obfuscation"):
-            raise ApiError(UNSUPPORTED_PARAMETER, f"stream_options.{key} is not supported.", f"stream_options.{key}")
-    usage, obfuscation = (
-        fields.boolean(options or {}, key, default, null=False, prefix="stream_options.")
-        for key, default in (("include_usage", False), ("include_obfuscation", True))
-    )
-    interval = body.get("sse_ping_interval")
-    if "sse_ping_interval" in body:
-        if (
-            not isinstance(interval, int)
-            or isinstance(interval, bool)
-            or not (interval == -1 or 1 <= interval <= fields.INT32_MAX)
-        ):
-            raise ApiError(
-                INVALID, f"sse_ping_interval must be -1 or between 1 and {fields.INT32_MAX}.", "sse_ping_interval"
-            )
-        if not stream:
-            raise ApiError(INVALID, "sse_ping_interval needs stream: true.", "sse_ping_interval")
-    return StreamOptions(usage, obfuscation, interval) if stream else None
+def _present(field: Shaped[Any], body: Body, take: Any) -> Any:
+    """The value of a field that must be there: a missing one is refused as null is."""
+    return take(body.get(field.name))
 
 
 def _chat_logprobs(body: Mapping[str, Any]) -> int | None:
     """None without logprobs, else the number of alternatives."""
-    logprobs = fields.boolean(body, "logprobs", False)
-    top = fields.integer(body, "top_logprobs", 0, 20)
+    logprobs = decoding.LOGPROBS.read(body)
+    top = decoding.TOP_LOGPROBS.read(body)
     if top is not None and not logprobs:
         raise ApiError(INVALID, "top_logprobs needs logprobs: true.", "top_logprobs")
     return (top or 0) if logprobs else None

@@ -1,31 +1,37 @@
 """Generated tokens to events: the one path for streamed and whole answers.
 
-    token -> route (which field, or hidden) -> bytes -> Detokenizer -> StopMatcher (content only) -> events
+    token -> part (thinking, content, a marker, or hidden) -> bytes -> Detokenizer
+          -> thinking: Trimmer -> events
+          -> content:  CallParser -> Trimmer -> StopMatcher -> events
 
 Each field has its own detokenizer, so a character cut by a change of field stays in its own. Stop strings look at
-content alone (spec/api.md §4.3).
+visible content alone (spec/api.md §4.3), and tool calls are no part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 from dgpp.text.detokenize import Detokenizer, Piece
 from dgpp.text.events import (
+    CallEvent,
+    CallOpened,
     Event,
     Field,
     Finished,
+    FinishReason,
     LogprobDelta,
     LogprobEntry,
+    Malformed,
     StopHit,
     TextDelta,
     TokenLogprobs,
     TopLogprob,
 )
+from dgpp.text.reasoning import CLOSER, Reasoning
 from dgpp.text.stops import StopMatcher
-
-Route = Callable[[int], Field | None]
+from dgpp.text.trim import Trimmer
 
 
 class Vocabulary(Protocol):
@@ -39,9 +45,18 @@ class Vocabulary(Protocol):
         """The bytes that a token adds, in the middle or at the start of a text."""
 
 
-def hide(ids: frozenset[int]) -> Route:
-    """A route that hides `ids` and sends every other token to the content."""
-    return lambda token: None if token in ids else "content"
+class Calls(Protocol):
+    """What the pipeline asks of a parser of tool calls (dgpp/text/tools)."""
+
+    @property
+    def markers(self) -> frozenset[int]:
+        """Control tokens that are part of the syntax."""
+
+    def feed(self, piece: Piece, marker: bool = False) -> list[Piece | CallEvent]:
+        """The visible content and the calls that `piece` completes; `marker` says that it is one of the markers."""
+
+    def finish(self) -> list[Piece | CallEvent]:
+        """What is still held back, at the end of the answer."""
 
 
 class Pipeline:
@@ -49,7 +64,8 @@ class Pipeline:
 
     `eos` ids are hidden like the tokenizer's special tokens. `continues` says that the answer carries on the text of
     the prompt (a completion), so that a leading space is kept where the decoder would drop it at the start of a text.
-    `route` replaces the rule that hides special tokens and calls everything else content.
+    `reasoning` tells thinking from content, `calls` finds the tool calls in the content; without them all is content.
+    `folded` shows the thinking as content, up to and with its closing marker.
     """
 
     def __init__(
@@ -59,14 +75,25 @@ class Pipeline:
         eos: frozenset[int] = frozenset(),
         stop: Sequence[str] = (),
         continues: bool = False,
-        route: Route | None = None,
+        reasoning: Reasoning | None = None,
+        calls: Calls | None = None,
+        folded: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
-        self._route = route or hide(tokenizer.special_ids | eos)
+        self._hidden = tokenizer.special_ids | eos
+        self._reasoning = reasoning
+        self._calls = calls
+        self._markers = frozenset() if calls is None else calls.markers
+        self._folded = folded
         self._stops = StopMatcher(stop)
         self._detokenizers: dict[Field, Detokenizer] = {"content": Detokenizer(), "reasoning": Detokenizer()}
+        self._trims: dict[Field, Trimmer] = {
+            "content": Trimmer(holds=calls is not None),
+            "reasoning": Trimmer(at_seam=True),
+        }
         self._at_start = not continues
         self._tokens = 0
+        self._opened = 0  # tool calls
         self._waiting: dict[int, tuple[int, bytes, TokenLogprobs, bool]] = {}  # by position: content not yet visible
         self._visible_bytes = 0
 
@@ -86,35 +113,93 @@ class Pipeline:
             return []
         position = self._tokens
         self._tokens += 1
-        field = self._route(token)
-        if field is None:
+        part = "content" if self._reasoning is None else self._reasoning.take(token)
+        if part == "opener":
+            return []
+        if part == "closer":
+            return self._close_reasoning(position)
+        marker = token in self._markers
+        if token in self._hidden and not marker:
             return []
         at_start = self._at_start
         data = self._tokenizer.token_bytes(token, at_start=at_start)
         self._at_start = at_start and not self._tokenizer.token_bytes(token)
-        if logprobs is not None and field == "content" and data:
+        field: Field = "reasoning" if part == "reasoning" else "content"
+        if logprobs is not None and data and (field == "content" or self._folded):
             self._waiting[position] = (token, data, logprobs, at_start)
-        return self._emit(field, self._detokenizers[field].feed(position, data))
+        detokenizer = self._detokenizers[field]
+        if field == "reasoning":
+            return self._think(detokenizer.feed(position, data))
+        if not marker:
+            return self._content(detokenizer.feed(position, data))
+        return self._content(detokenizer.finish()) + self._content([Piece(data.decode(), (position,))], marker=True)
 
     def flush(self) -> list[Event]:
         """What is still held back. Call it at most once, after the last token; `finish` includes it."""
         events: list[Event] = []
         if not self.stopped:
-            events += self._emit("reasoning", self._detokenizers["reasoning"].finish())
-            events += self._emit("content", self._detokenizers["content"].finish())
+            events += self._think(self._detokenizers["reasoning"].finish())
+            events += self._content(self._detokenizers["content"].finish())
+        if not self.stopped and self._calls is not None:
+            events += self._parsed(self._calls.finish())
+        if not self.stopped:
+            events += self._visible(self._trims["content"].finish())
+        if not self.stopped:
             events += self._show("content", self._stops.finish())
         return events
 
     def finish(self, reason: Literal["eos", "length", "stop", "cancelled"]) -> list[Event]:
         """The last events of an answer that the engine ended for `reason` (spec/api.md §4.4)."""
         events = self.flush()
-        cut = reason == "length" and not self.stopped
-        return [*events, Finished("length" if cut else "stop", self._tokens)]
+        if reason == "length" and not self.stopped:
+            ended: FinishReason = "length"
+        else:
+            ended = "tool_calls" if self._opened and reason == "eos" else "stop"
+        thought = 0 if self._reasoning is None else self._reasoning.tokens
+        return [*events, Finished(ended, self._tokens, thought)]
 
-    def _emit(self, field: Field, pieces: Sequence[Piece]) -> list[Event]:
-        if field != "content":
-            return self._show(field, pieces)
-        events = self._show(field, self._stops.feed(pieces))
+    def _close_reasoning(self, position: int) -> list[Event]:
+        events = self._think(self._detokenizers["reasoning"].finish())
+        if self._folded:
+            return events + self._visible([Piece(CLOSER, (position,))])
+        self._trims["content"].seam()
+        return events
+
+    def _think(self, pieces: Sequence[Piece]) -> list[Event]:
+        if self._folded:
+            return self._visible(pieces)
+        return self._show("reasoning", self._trims["reasoning"].feed(pieces))
+
+    def _content(self, pieces: Sequence[Piece], marker: bool = False) -> list[Event]:
+        """Content as the model wrote it, its tool calls among it."""
+        if self._calls is None:
+            return self._visible(self._trims["content"].feed(pieces))
+        events: list[Event] = []
+        for piece in pieces:
+            if not self.stopped:
+                events += self._parsed(self._calls.feed(piece, marker))
+        return events
+
+    def _parsed(self, found: Iterable[Piece | CallEvent]) -> list[Event]:
+        events: list[Event] = []
+        for item in found:
+            if self.stopped:
+                break
+            if isinstance(item, Piece):
+                events += self._visible(self._trims["content"].feed([item]))
+                continue
+            if isinstance(item, CallOpened):
+                self._opened += 1
+            if not isinstance(item, Malformed):
+                self._trims["content"].seam()
+            events.append(item)
+        return events
+
+    def _visible(self, pieces: Sequence[Piece]) -> list[Event]:
+        """Content as the client sees it, up to a stop string."""
+        if self._reasoning is not None and any(piece.text.strip() for piece in pieces):
+            self._reasoning.said()
+        events = self._show("content", self._stops.feed(pieces))
         if self._stops.hit is not None:
             events.append(StopHit(self._stops.hit))
         return events

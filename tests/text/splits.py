@@ -117,7 +117,7 @@ def check_every_split(
     for replay in replays(items, vocabulary, make, reason, seed):
         first = first or replay.answer
         answer = replay.answer
-        seen.setdefault((answer.content, answer.reasoning, answer.stop, answer.finish_reason), replay)
+        seen.setdefault((answer.content, answer.reasoning, answer.calls, answer.stop, answer.finish_reason), replay)
         for event in (event for step in replay.steps for event in step):
             if isinstance(event, TextDelta):
                 assert event.text

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgpp.text.events import Field, Finished, LogprobDelta, StopHit, TextDelta, TopLogprob, collect
+from dgpp.text.events import Finished, LogprobDelta, StopHit, TextDelta, TopLogprob, collect
 from dgpp.text.pipeline import Pipeline
+from dgpp.text.reasoning import Markers, Reasoning
 
 from . import small
 from .splits import Item, Logprob, Spelled, check_every_split, few, replays
@@ -20,17 +21,11 @@ def vocabulary() -> Spelled:
     return Spelled(special_ids=frozenset({EOS}), markers={EOS: b"<eos>", OPEN: b"<think>", CLOSE: b"</think>"})
 
 
-class Thinking:
-    """A route as a reasoning parser would have it: what is between the two markers is reasoning."""
+MARKERS = Markers(OPEN, CLOSE)
 
-    def __init__(self) -> None:
-        self.field: Field = "content"
 
-    def __call__(self, token: int) -> Field | None:
-        if token in (OPEN, CLOSE):
-            self.field = "reasoning" if token == OPEN else "content"
-            return None
-        return None if token == EOS else self.field
+def thinking(inside: bool = False) -> Reasoning:
+    return Reasoning(MARKERS, inside)
 
 
 @pytest.mark.parametrize(
@@ -91,21 +86,74 @@ def test_S2_a_stop_string_on_the_last_token_allowed_is_a_stop() -> None:
 def test_S2_stop_strings_look_at_content_only() -> None:
     words = vocabulary()
     items: list[Item] = [OPEN, "own fox é".encode(), CLOSE, b"the br", b"own fox jumps", EOS]
-    answer = check_every_split(items, words, lambda: Pipeline(words, stop=["own fox"], route=Thinking()))
+    answer = check_every_split(items, words, lambda: Pipeline(words, stop=["own fox"], reasoning=thinking()))
     assert (answer.reasoning, answer.content, answer.stop) == ("own fox é", "the br", "own fox")
 
 
 def test_a_character_cut_by_a_change_of_field_stays_in_its_own() -> None:
     words = vocabulary()
     items: list[Item] = [OPEN, b"a\xf0\x9f", CLOSE, b"\x98\x80b"]
-    answer = check_every_split(items, words, lambda: Pipeline(words, route=Thinking()))
+    answer = check_every_split(items, words, lambda: Pipeline(words, reasoning=thinking()))
     assert (answer.reasoning, answer.content) == ("a�", "��b")
 
 
 def test_T11_unclosed_reasoning_stays_reasoning() -> None:
     words = vocabulary()
-    answer = check_every_split([OPEN, b"thinking hard"], words, lambda: Pipeline(words, route=Thinking()), "length")
+    answer = check_every_split([OPEN, b"thinking hard"], words, lambda: Pipeline(words, reasoning=thinking()), "length")
     assert (answer.reasoning, answer.content, answer.finish_reason) == ("thinking hard", "", "length")
+
+
+def test_T11_the_prompt_says_whether_an_answer_begins_inside_the_thinking() -> None:
+    words = vocabulary()
+    for inside in (True, False):
+        items: list[Item] = [b"so\n", CLOSE, b"\n\nyes"]
+        answer = check_every_split(items, words, lambda inside=inside: Pipeline(words, reasoning=thinking(inside)))
+        expected = ("so", "yes") if inside else ("", "so\n</think>\n\nyes")
+        assert (answer.reasoning, answer.content) == expected
+        assert answer.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "inside"), [([], False), ([7, OPEN], True), ([OPEN, 10], True), ([OPEN, CLOSE, 10], False), ([7], False)]
+)
+def test_T11_the_last_marker_of_the_prompt_decides(prompt: list[int], inside: bool) -> None:
+    assert MARKERS.open_at_end(prompt) is inside
+
+
+def test_api_6_2_reasoning_tokens_count_the_markers_that_the_model_wrote() -> None:
+    words = vocabulary()
+    ids = [words.id(b"a"), words.id(b"b"), CLOSE, words.id(b"c"), EOS]
+    for tokens, inside, count in ((ids, True, 3), ([OPEN, *ids], False, 4), ([words.id(b"c"), EOS], False, 0)):
+        pipeline = Pipeline(words, reasoning=thinking(inside))
+        answer = collect([event for id in tokens for event in pipeline.feed(id)] + pipeline.finish("eos"))
+        assert (answer.reasoning_tokens, answer.completion_tokens) == (count, len(tokens))
+
+
+def test_an_opening_marker_after_the_answer_has_begun_is_text() -> None:
+    words = vocabulary()
+    items: list[Item] = [b"The tag ", OPEN, b" opens it, ", CLOSE, b" closes it."]
+    answer = check_every_split(items, words, lambda: Pipeline(words, reasoning=thinking()))
+    assert (answer.reasoning, answer.content) == ("", "The tag <think> opens it, </think> closes it.")
+
+
+def test_line_breaks_at_the_seams_are_no_text() -> None:
+    words = vocabulary()
+    items: list[Item] = [OPEN, b"\n\none\n\ntwo\n", CLOSE, b"\n\nthree\n\nfour\n", EOS]
+    answer = check_every_split(items, words, lambda: Pipeline(words, reasoning=thinking()))
+    assert (answer.reasoning, answer.content) == ("one\n\ntwo", "three\n\nfour\n")
+
+
+def test_folded_thinking_is_content_up_to_its_closing_marker() -> None:
+    words = vocabulary()
+    items: list[Item] = [b"hm\n", CLOSE, b"\nyes ", b"no", EOS]
+
+    def make() -> Pipeline:
+        return Pipeline(words, reasoning=thinking(True), folded=True, stop=["no"])
+
+    answer = check_every_split(items, words, make)
+    assert (answer.reasoning, answer.content, answer.stop) == ("", "hm\n</think>\nyes ", "no")
+    for replay in replays(items, words, make):
+        assert b"".join(entry.data for entry in replay.entries()).startswith(b"hm\n")
 
 
 def test_S7_text_that_cannot_begin_a_stop_string_is_not_delayed() -> None:
@@ -164,7 +212,7 @@ def test_a_token_across_a_stop_boundary_is_reported_whole() -> None:
 def test_no_logprobs_of_hidden_tokens_and_reasoning() -> None:
     words = vocabulary()
     items: list[Item] = [OPEN, b"why", CLOSE, b"yes", EOS]
-    for replay in replays(items, words, lambda: Pipeline(words, route=Thinking())):
+    for replay in replays(items, words, lambda: Pipeline(words, reasoning=thinking())):
         assert b"".join(entry.data for entry in replay.entries()) == b"yes"
 
 
