@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dgpp.text.detokenize import Piece
+from dgpp.text.pieces import split
 
 
 class StopMatcher:
@@ -36,8 +37,8 @@ class StopMatcher:
                     self.hit = matched[0].text
                     seen = [*self._held, *pieces[:at], Piece(piece.text[: index + 1], piece.tokens)]
                     self._held = []
-                    return _split(seen, len(self.hit))[0]
-        visible, self._held = _split([*self._held, *pieces], max(stop.matched for stop in self._stops))
+                    return _but_last(seen, len(self.hit))[0]
+        visible, self._held = _but_last([*self._held, *pieces], max(stop.matched for stop in self._stops))
         return visible
 
     def finish(self) -> list[Piece]:
@@ -68,16 +69,6 @@ class _Automaton:
         return self.matched == len(self.text)
 
 
-def _split(pieces: Sequence[Piece], tail: int) -> tuple[list[Piece], list[Piece]]:
+def _but_last(pieces: Sequence[Piece], tail: int) -> tuple[list[Piece], list[Piece]]:
     """`pieces` before and within the last `tail` characters."""
-    head = sum(len(piece.text) for piece in pieces) - tail
-    before: list[Piece] = []
-    within: list[Piece] = []
-    for piece in pieces:
-        cut = min(max(head, 0), len(piece.text))
-        if cut:
-            before.append(Piece(piece.text[:cut], piece.tokens))
-        if cut < len(piece.text):
-            within.append(Piece(piece.text[cut:], piece.tokens))
-        head -= len(piece.text)
-    return before, within
+    return split(pieces, sum(len(piece.text) for piece in pieces) - tail)

@@ -1,0 +1,130 @@
+"""The events of the calls in a block, while it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dgpp.text.events import Call, CallArguments, CallClosed, CallEvent, CallOpened
+from dgpp.text.tools.coerce import Typed, typed
+from dgpp.text.tools.cursor import Cursor, MalformedBlock, Wait
+from dgpp.text.tools.declared import Tool
+from dgpp.text.tools.json_text import escaped, json_value
+from dgpp.text.unicode_check import surrogate_path
+
+
+class CallWriter:
+    """Turns what a reader finds in a block into events. Values of string type are passed on as they come, others when
+    they are complete, so that the arguments are the same however the text was cut.
+
+    `index` is the place of the next call among the calls of the answer.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool], emit: Callable[[CallEvent], None], index: int) -> None:
+        self.index = index
+        self._tools = tools
+        self._emit = emit
+        self._tool: Tool | None = None
+        self._keys: set[str] = set()
+        self._value: list[str] = []
+        self._typed = Typed(None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call was opened and not closed."""
+        return self._tool is not None
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the open call is one of a custom tool."""
+        return self._tool is not None and self._tool.kind == "custom"
+
+    def open(self, name: str) -> None:
+        """A call of this tool begins. Raises MalformedBlock when there is none of this name."""
+        tool = self._tools.get(name)
+        if tool is None:
+            raise MalformedBlock(f"no tool is named {name!r}")
+        self._tool = tool
+        self._keys = set()
+        self._emit(CallOpened(self.index, name, tool.kind))
+
+    def key(self, key: str, *, text: bool | None = None) -> None:
+        """The value of this argument follows. `text` says whether it is a string where the format itself tells.
+
+        Raises MalformedBlock for a second value of one argument, and for arguments that a custom tool has not.
+        """
+        assert self._tool is not None
+        if key in self._keys:
+            raise MalformedBlock(f"the argument {key!r} is given twice")
+        if self.is_custom and key != "input":
+            raise MalformedBlock(f"the custom tool {self._tool.name!r} takes no {key!r}")
+        schema = self._tool.schema
+        properties = schema.get("properties", {})
+        self._typed = typed(properties.get(key, True), schema)
+        if text is not None and text != self._typed.is_text:
+            self._typed = Typed(frozenset({"string"}) if text else None)
+        if not self.is_custom:
+            quote = '"' if self._typed.is_text else ""
+            self.raw(f"{', ' if self._keys else '{'}{json.dumps(key, ensure_ascii=False)}: {quote}")
+        self._keys.add(key)
+        self._value = []
+
+    def text(self, text: str) -> None:
+        """More of the value."""
+        if self.is_custom:
+            self.raw(text)
+        elif self._typed.is_text:
+            self.raw(escaped(text))
+        else:
+            self._value.append(text)
+
+    def end_value(self) -> None:
+        """The value is complete."""
+        if not self.is_custom:
+            self.raw('"' if self._typed.is_text else self._typed.json("".join(self._value)))
+
+    def json_object(self, cursor: Cursor) -> Wait[None]:
+        """Reads all arguments as one JSON object. Raises MalformedBlock when it is none, or no custom tool's."""
+        parts: list[str] = []
+        if (kind := (yield from json_value(cursor, parts.append if self.is_custom else self.raw))) != "object":
+            raise MalformedBlock(f"the arguments are not an object: {kind}")
+        if self.is_custom:
+            self.raw(_custom_input("".join(parts)))
+
+    def raw(self, text: str) -> None:
+        """More of the arguments as the client sees them."""
+        if text:
+            self._emit(CallArguments(self.index, text))
+
+    def close(self) -> None:
+        """The call is complete. Raises MalformedBlock when a custom tool got no input."""
+        assert self._tool is not None
+        if self.is_custom and not self._keys:
+            raise MalformedBlock(f"the custom tool {self._tool.name!r} got no input")
+        if not self.is_custom:
+            self.raw("}" if self._keys else "{}")
+        self.finish()
+
+    def finish(self) -> None:
+        """The call, whose arguments were written as a whole, is complete."""
+        self._emit(CallClosed(self.index))
+        self.index += 1
+        self._tool = None
+
+
+def arguments_of(call: Call) -> Mapping[str, Any]:
+    """The arguments of a call by name."""
+    arguments: Mapping[str, Any] = json.loads(call.arguments) if call.kind == "function" else {"input": call.arguments}
+    return arguments
+
+
+def _custom_input(arguments: str) -> str:
+    """The input in the arguments of a custom tool, whose JSON text this is."""
+    try:
+        match json.loads(arguments):
+            case {"input": str(text), **rest} if not rest and surrogate_path(text, "") is None:
+                return text
+    except ValueError:  # an integer that is too long for Python
+        pass
+    raise MalformedBlock("a custom tool takes a text `input` and nothing else")

@@ -1,0 +1,139 @@
+"""Reading a block of markup that arrives in parts.
+
+A reader of a block is a coroutine: it asks the cursor for what the grammar expects next, and is suspended where the
+text that decides is not there yet. What it does therefore depends on the text alone and never on how it was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from typing import TypeVar
+
+from dgpp.text.tools.hold import Ends
+
+T = TypeVar("T")
+Wait = Generator[None, None, T]
+"""A coroutine that yields whenever it needs more text, and returns a T."""
+
+
+_NAME = 256  # characters that a name may have
+
+
+class MalformedBlock(Exception):
+    """The block does not follow its grammar; the text says where."""
+
+
+class Interrupted(Exception):
+    """Another block begins at the cursor, so the one that is being read will not be finished."""
+
+
+class Cursor:
+    """The text of a block, read from its start. Control tokens in it are private characters, which `spelling` undoes
+    in everything that is handed out as data."""
+
+    def __init__(self, spelling: Mapping[int, str] | None = None) -> None:
+        self.position = 0
+        """Characters read so far."""
+        self._text = ""
+        self._spelling = dict(spelling or {})
+        self._ended = False
+
+    def add(self, text: str) -> None:
+        """More text."""
+        self._text += text
+
+    def end(self) -> None:
+        """No text will follow."""
+        self._ended = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether all text was read and none will follow."""
+        return self._ended and not self._text
+
+    @property
+    def rest(self) -> str:
+        """The text that was not read yet."""
+        return self._text
+
+    def more(self) -> Wait[None]:
+        """Waits for more text. Raises MalformedBlock when none will come."""
+        if self._ended:
+            raise MalformedBlock("the answer ended inside a tool call")
+        yield
+
+    def peek(self) -> Wait[str]:
+        """The next character, unread; empty at the end of all text."""
+        while not self._text:
+            if self._ended:
+                return ""
+            yield
+        return self._text[0]
+
+    def skip(self, characters: str, most: int | None = None) -> Wait[int]:
+        """How many of the next characters are among these; they are read, at most `most` of them."""
+        count = 0
+        while count != most and (next := (yield from self.peek())) and next in characters:
+            self._take(1)
+            count += 1
+        return count
+
+    def run(self, pattern: re.Pattern[str]) -> str:
+        """What `pattern` matches of the text that is there; it may go on in text to come."""
+        found = pattern.match(self._text)
+        return self._data(self._take(found.end())) if found else ""
+
+    def literal(self, *options: str) -> Wait[str]:
+        """Reads one of these texts, of which none begins another. Raises MalformedBlock when none of them is next."""
+        while True:
+            for option in options:
+                if self._text.startswith(option):
+                    return self._take(len(option))
+            if not any(option.startswith(self._text) for option in options):
+                raise MalformedBlock(f"expected {' or '.join(map(repr, map(self._data, options)))}")
+            yield from self.more()
+
+    def until(self, ends: Ends, show: Callable[[str], None]) -> Wait[str]:
+        """The first of `ends`, still unread. `show` gets the text before it, as soon as it is certain."""
+        while True:
+            found = ends.find(self._text)
+            size = found.start() if found else len(self._text) - ends.held(self._text)
+            if size:
+                show(self._data(self._take(size)))
+            if found:
+                return found.group()
+            yield from self.more()
+
+    def name(self, end: Ends) -> Wait[str]:
+        """The text before `end`, which is read too. Raises MalformedBlock when it is long or has several lines."""
+        name = ""
+
+        def show(text: str) -> None:
+            nonlocal name
+            name += text
+            if "\n" in name or len(name) > _NAME:
+                raise MalformedBlock(f"{name[:_NAME]!r} is not a name")
+
+        yield from self.literal((yield from self.until(end, show)))
+        return name
+
+    def look(self, size: int) -> Wait[str]:
+        """The next `size` characters, unread; fewer where the text ends."""
+        while len(self._text) < size and not self._ended:
+            yield
+        return self._text[:size]
+
+    def take(self, size: int) -> Wait[str]:
+        """Reads the next `size` characters."""
+        while len(self._text) < size:
+            yield from self.more()
+        return self._take(size)
+
+    def _take(self, size: int) -> str:
+        taken, self._text = self._text[:size], self._text[size:]
+        self.position += size
+        return taken
+
+    def _data(self, text: str) -> str:
+        return text.translate(self._spelling) if self._spelling else text
