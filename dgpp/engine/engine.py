@@ -52,10 +52,9 @@ class RunningHandle(Mailbox):
         self.live = live
         request = live.request
         self.allowed = Allowed(request, vocab_size) if Allowed.needed(request) else None
+        self.picks = not needs_logits(request.sampling)  # the device's pick is the token wherever nothing is masked
         self.sampler = (
-            Sampler(request.sampling, request.prompt, vocab_size)
-            if self.allowed is not None or needs_logits(request.sampling)
-            else None
+            None if self.picks and self.allowed is None else Sampler(request.sampling, request.prompt, vocab_size)
         )
         self.stopped = False
         self.cancelled = False
@@ -247,18 +246,27 @@ class LocalEngine:
 
         Logits that are not a number, and a constraint that cannot go on, end their own request and nobody else's.
         """
+        masks: list[np.ndarray | FailEvent | None] = []
         handles = [self._handles[live.id] for live in sampled]
-        logits = np.asarray(result.logits) if any(handle.sampler for handle in handles) else None
-        events: list[TokenEvent | FailEvent] = []
-        for row, (live, handle) in enumerate(zip(sampled, handles, strict=True)):
-            position = len(live.request.prompt) + len(live.generated)
+        for handle in handles:
             try:
-                events.append(_token(int(result.picks[row]), handle, None if logits is None else logits[row]))
-            except LogitsError as error:
-                events.append(FailEvent("engine_failure", f"no token can be chosen at position {position}: {error}"))
+                masks.append(None if handle.allowed is None else handle.allowed.mask())
             except ConstraintError as error:
-                reason = f"{error} at position {position}: {error.__cause__}"
-                events.append(FailEvent("constraint_failed", reason))
+                masks.append(_constraint_failed(handle, error))
+        plain = all(handle.picks and mask is None for handle, mask in zip(handles, masks, strict=True))
+        logits = None if plain else np.asarray(result.logits)
+        events: list[TokenEvent | FailEvent] = []
+        for row, (handle, mask) in enumerate(zip(handles, masks, strict=True)):
+            if isinstance(mask, FailEvent):
+                events.append(mask)
+                continue
+            try:
+                events.append(_token(int(result.picks[row]), handle, None if logits is None else logits[row], mask))
+            except LogitsError as error:
+                reason = f"no token can be chosen at position {_position(handle)}: {error}"
+                events.append(FailEvent("engine_failure", reason))
+            except ConstraintError as error:
+                events.append(_constraint_failed(handle, error))
         return events
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
@@ -318,15 +326,26 @@ class LocalEngine:
             self._arrivals.clear()
 
 
-def _token(pick: int, handle: RunningHandle, logits: np.ndarray | None) -> TokenEvent:
+def _token(pick: int, handle: RunningHandle, logits: np.ndarray | None, mask: np.ndarray | None) -> TokenEvent:
     """The device's greedy pick, or what the request's sampler chooses from its logits."""
-    if handle.sampler is None:
+    if handle.picks and mask is None:
         if pick < 0:
             raise LogitsError("a logit is NaN")
-        return TokenEvent(pick)
-    assert logits is not None
-    choice = handle.sampler.choose(logits, None if handle.allowed is None else handle.allowed.mask())
-    handle.sampler.accept(choice.token)
+        event = TokenEvent(pick)
+    else:
+        assert logits is not None
+        assert handle.sampler is not None
+        choice = handle.sampler.choose(logits, mask)
+        handle.sampler.accept(choice.token)
+        event = TokenEvent(choice.token, choice.logprobs)
     if handle.allowed is not None:
-        handle.allowed.accept(choice.token)
-    return TokenEvent(choice.token, choice.logprobs)
+        handle.allowed.accept(event.token)
+    return event
+
+
+def _position(handle: RunningHandle) -> int:
+    return len(handle.live.request.prompt) + len(handle.live.generated)
+
+
+def _constraint_failed(handle: RunningHandle, error: ConstraintError) -> FailEvent:
+    return FailEvent("constraint_failed", f"{error} at position {_position(handle)}: {error.__cause__}")

@@ -247,3 +247,41 @@ def test_an_engine_that_cannot_go_on_tells_every_owner() -> None:
     assert stats.requests_failed == 4
     with pytest.raises(Exception, match="the device is gone"):
         engine.submit(Request(tokens(8), 2))
+
+
+class Only:
+    """The ids of a mask, or all of them."""
+
+    def __init__(self, mask: np.ndarray | None) -> None:
+        self.taken: list[int] = []
+        self._mask = mask
+
+    def allowed(self) -> np.ndarray | None:
+        return self._mask
+
+    def accept(self, token: int) -> None:
+        self.taken.append(token)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, seed=5), Sampling(logprobs=2)])
+def test_J6_every_token_obeys_its_mask_and_a_mask_of_everything_changes_nothing(
+    engine: LocalEngine, sampling: Sampling
+) -> None:
+    free = Request(tokens(20), 8, sampling=sampling)
+    expected = alone(engine, free)
+    even = np.arange(engine.info.vocab_size) % 2 == 0
+    made = [Only(None), Only(even)]
+    asked = [replace(free, constraint=lambda constraint=constraint: constraint) for constraint in made]
+    open_one, masked, beside = [run(engine.submit(one)[0])[0] for one in (*asked, free)]
+    assert open_one == beside == expected
+    assert masked != expected
+    assert all(token % 2 == 0 for token in masked)
+    assert [constraint.taken for constraint in made] == [open_one, masked]
+
+
+def test_min_tokens_no_end_before_the_least_length(engine: LocalEngine) -> None:
+    free = alone(engine, Request(tokens(20), 12))
+    request = Request(tokens(20), 12, eos=frozenset({free[1]}), min_tokens=6)
+    generated, _ = run(engine.submit(request)[0])
+    assert len(generated) >= 6
+    assert free[1] not in generated[:6]
