@@ -10,7 +10,7 @@ from dgpp.text.events import Call, CallArguments, CallClosed, CallEvent, CallOpe
 from dgpp.text.tools.coerce import Typed, typed
 from dgpp.text.tools.cursor import Cursor, MalformedBlock, Wait
 from dgpp.text.tools.declared import Tool
-from dgpp.text.tools.json_text import escaped, json_value
+from dgpp.text.tools.json_text import escaped, json_value, normalised
 from dgpp.text.unicode_check import surrogate_path
 
 
@@ -85,12 +85,29 @@ class CallWriter:
             self.raw('"' if self._typed.is_text else self._typed.json("".join(self._value)))
 
     def json_object(self, cursor: Cursor) -> Wait[None]:
-        """Reads all arguments as one JSON object. Raises MalformedBlock when it is none, or no custom tool's."""
+        """Reads all arguments as one JSON value, and passes on an object as it comes. Raises MalformedBlock."""
+        if (yield from cursor.peek()) == "{" and not self.is_custom:
+            yield from json_value(cursor, self.raw)
+            return
         parts: list[str] = []
-        if (kind := (yield from json_value(cursor, parts.append if self.is_custom else self.raw))) != "object":
-            raise MalformedBlock(f"the arguments are not an object: {kind}")
-        if self.is_custom:
-            self.raw(_custom_input("".join(parts)))
+        yield from json_value(cursor, parts.append)
+        self.whole("".join(parts))
+
+    def whole(self, arguments: str) -> None:
+        """All arguments at once: JSON text in our spacing, of an object, of null, or of a string that holds an object.
+
+        Raises MalformedBlock for any other value, and for what is no custom tool's input.
+        """
+        try:
+            if arguments.startswith('"'):
+                arguments = (normalised(json.loads(arguments)) or ("", ""))[0]
+            if arguments == "null":
+                arguments = "{}"
+            if not arguments.startswith("{"):
+                raise MalformedBlock("the arguments are not an object")
+            self.raw(_custom_input(json.loads(arguments)) if self.is_custom else arguments)
+        except ValueError as error:  # an integer that is too long for Python
+            raise MalformedBlock(str(error)) from error
 
     def raw(self, text: str) -> None:
         """More of the arguments as the client sees them."""
@@ -119,12 +136,8 @@ def arguments_of(call: Call) -> Mapping[str, Any]:
     return arguments
 
 
-def _custom_input(arguments: str) -> str:
-    """The input in the arguments of a custom tool, whose JSON text this is."""
-    try:
-        match json.loads(arguments):
-            case {"input": str(text), **rest} if not rest and surrogate_path(text, "") is None:
-                return text
-    except ValueError:  # an integer that is too long for Python
-        pass
+def _custom_input(arguments: Mapping[str, Any]) -> str:
+    match arguments:
+        case {"input": str(text), **rest} if not rest and surrogate_path(text, "") is None:
+            return text
     raise MalformedBlock("a custom tool takes a text `input` and nothing else")

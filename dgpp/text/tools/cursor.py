@@ -105,8 +105,9 @@ class Cursor:
                 return found.group()
             yield from self.more()
 
-    def name(self, end: Ends) -> Wait[str]:
-        """The text before `end`, which is read too. Raises MalformedBlock when it is long or has several lines."""
+    def name(self, ends: Ends) -> Wait[tuple[str, str]]:
+        """The text before the first of `ends`, and this end, both read. Raises MalformedBlock for a text that is long
+        or has several lines."""
         name = ""
 
         def show(text: str) -> None:
@@ -115,8 +116,8 @@ class Cursor:
             if "\n" in name or len(name) > _NAME:
                 raise MalformedBlock(f"{name[:_NAME]!r} is not a name")
 
-        yield from self.literal((yield from self.until(end, show)))
-        return name
+        end = yield from self.until(ends, show)
+        return name, (yield from self.literal(end))
 
     def look(self, size: int) -> Wait[str]:
         """The next `size` characters, unread; fewer where the text ends."""

@@ -8,9 +8,15 @@ from typing import Protocol
 
 from dgpp.text.detokenize import Piece
 from dgpp.text.events import Call, CallEvent
+from dgpp.text.tools import dsml
 from dgpp.text.tools.declared import Tool
+from dgpp.text.tools.dsml import Dsml
+from dgpp.text.tools.glm import Glm
+from dgpp.text.tools.hermes_json import HermesJson
 from dgpp.text.tools.lark import Value
 from dgpp.text.tools.qwen_xml import QwenXml
+
+_SYSTEM = "<｜System｜>"  # DeepSeek-V4.1 has this control token, V4 has not
 
 
 class CallParser(Protocol):
@@ -57,10 +63,19 @@ class Dialect(Protocol):
 def dialect_of(template_sources: str, control_tokens: Mapping[str, int]) -> Dialect | None:
     """The format that a chat template writes, from the text of its sources; None when it shows none that is known.
 
-    `control_tokens` are the spellings of the tokenizer's control tokens with their ids.
+    DeepSeek's checkpoints have no template: an empty text and their control token tell the format. `control_tokens`
+    are the spellings of the tokenizer's control tokens with their ids.
     """
-    if "<function=" in template_sources and "<parameter=" in template_sources:
-        return QwenXml(control_tokens, compact=_is_compact(template_sources))
+    source = template_sources
+    if dsml.TOKEN in control_tokens and (not source or dsml.TOKEN in source):
+        spaced = f"{dsml.TOKEN} calls" in source or (not source and _SYSTEM in control_tokens)
+        return Dsml(control_tokens, spaced)
+    if "<arg_key>" in source and "<arg_value>" in source:
+        return Glm(control_tokens)
+    if "<function=" in source and "<parameter=" in source:
+        return QwenXml(control_tokens, compact=_is_compact(source))
+    if "<tool_call>" in source and "arguments" in source:
+        return HermesJson(control_tokens)
     return None
 
 

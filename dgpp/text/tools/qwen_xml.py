@@ -71,12 +71,9 @@ class QwenXml:
         )
         ends = _Reader(marks, tools, self.compact).value_ends
         grammar = TaggedGrammar(tags, marks, ends.texts, value)
-        names = [
-            grammar.call(at, tool, required=tool.strict or tool.kind == "custom" or self.compact)
-            for at, tool in enumerate(tools)
-        ]
+        calls = grammar.calls(tools, required=self.compact)
         start = lark.repeated("call", lark.quoted(gap), least, most)
-        return "\n".join([f"start: {start}", f"call: {' | '.join(names)}", *grammar.rules, ""])
+        return "\n".join([f"start: {start}", calls, *grammar.rules, ""])
 
     def render(self, calls: Sequence[Call]) -> str:
         """The text that the template writes for `calls`."""
@@ -111,7 +108,8 @@ class _Reader:
         yield from cursor.literal(self._open)
         yield from cursor.skip("\n", 2)
         yield from cursor.literal("<function=")
-        calls.open((yield from cursor.name(self._name_end)))
+        name, _ = yield from cursor.name(self._name_end)
+        calls.open(name)
         yield from cursor.skip("\n", 2)
         if (yield from cursor.peek()) == "{":
             yield from calls.json_object(cursor)
@@ -129,7 +127,8 @@ class _Reader:
 
     def _parameter(self, cursor: Cursor, calls: CallWriter) -> Wait[str]:
         """Reads one parameter and what follows it; returns its last tag."""
-        calls.key((yield from cursor.name(self._name_end)))
+        key, _ = yield from cursor.name(self._name_end)
+        calls.key(key)
         if not self._compact:
             yield from cursor.skip("\n", 1)
         end = yield from cursor.until(self.value_ends, calls.text)

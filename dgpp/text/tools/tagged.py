@@ -8,7 +8,7 @@ other string is free text that does not hold what would end it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,18 +37,27 @@ class Tags:
 
 
 class TaggedGrammar:
-    """The rules `call_0`, `call_1`, ... of `tools`. `ends` are the texts at which a parser ends a free value."""
+    """The rules of calls; `ends` are the texts at which a parser ends a free value."""
 
     def __init__(self, tags: Tags, marks: Marks, ends: Iterable[str], value: Value) -> None:
         self._tags = tags
         self._marks = marks
         self._value = value
-        self._forbidden = {before_mark(end, marks)[0] for end in ends} - {""}
+        # Free text holds no control token, so an end that has one cannot be mistaken for text.
+        self._forbidden = {end for end in ends if before_mark(end, marks)[0] == end}
         self._free = without(self._forbidden)
         self.rules: list[str] = [f"CALL_FREE: {self._free}"]
 
-    def call(self, index: int, tool: Tool, *, required: bool) -> str:
-        """The name of the rule of one call to `tool`, whose rules are added; `required` enforces required keys."""
+    def calls(self, tools: Sequence[Tool], *, required: bool = False) -> str:
+        """The rule `call` of one call to one of `tools`; the other rules are added. Required keys are enforced for
+        strict and custom tools, and for all where `required`."""
+        names = [
+            self._call(at, tool, required=required or tool.strict or tool.kind == "custom")
+            for at, tool in enumerate(tools)
+        ]
+        return f"call: {' | '.join(names)}"
+
+    def _call(self, index: int, tool: Tool, *, required: bool) -> str:
         schema = tool.schema
         properties: Mapping[str, Any] = schema.get("properties", {})
         needed = [key for key in dict.fromkeys(schema.get("required", ())) if required and key in properties]
