@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from dgpp.serve.turn import Failed, Turn
 from dgpp.text.events import Answer, Event, collect
@@ -12,14 +12,26 @@ LOWEST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON cannot carry."""
 
 
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """The `usage` object; prompt tokens are counted once, completion tokens over all choices."""
+class Ended(Protocol):
+    """What is counted of an answer."""
+
+    @property
+    def completion_tokens(self) -> int: ...
+
+    @property
+    def reasoning_tokens(self) -> int: ...
+
+
+def usage(turn: Turn, choices: Iterable[Ended]) -> dict[str, Any]:
+    """The `usage` object; prompt tokens are counted once, the others over all choices."""
+    ended = list(choices)
+    completion = sum(choice.completion_tokens for choice in ended)
     return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "prompt_tokens": turn.prompt_tokens,
+        "completion_tokens": completion,
+        "total_tokens": turn.prompt_tokens + completion,
+        "prompt_tokens_details": {"cached_tokens": turn.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": sum(choice.reasoning_tokens for choice in ended)},
     }
 
 
@@ -32,11 +44,6 @@ def answers(turn: Turn) -> list[Answer]:
         if step is not None:
             events[step.index] += step.events
     return [collect(choice) for choice in events]
-
-
-def completion_tokens(choices: Iterable[Answer]) -> int:
-    """Generated tokens over all choices."""
-    return sum(answer.completion_tokens for answer in choices)
 
 
 def wire_logprob(logprob: float) -> float:

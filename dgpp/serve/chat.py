@@ -7,14 +7,24 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from dgpp.serve.answers import answers, completion_tokens, usage, wire_logprob
+from dgpp.serve.answers import answers, usage, wire_logprob
 from dgpp.serve.body import parse_body
+from dgpp.serve.call_ids import call_id
 from dgpp.serve.replies import event_stream, json_reply, start
 from dgpp.serve.requests import ChatRequest, parse_chat
 from dgpp.serve.service import Service
 from dgpp.serve.sse import encode_event, obfuscated
 from dgpp.serve.turn import Failed, Step, Turn
-from dgpp.text.events import Answer, Finished, LogprobDelta, LogprobEntry, TextDelta
+from dgpp.text.events import (
+    Answer,
+    CallArguments,
+    CallOpened,
+    Finished,
+    LogprobDelta,
+    LogprobEntry,
+    TextDelta,
+    ToolKind,
+)
 
 _DELTA_KEYS = {"content": "content", "reasoning": "reasoning_content"}
 
@@ -44,8 +54,8 @@ def completion(turn: Turn, chat: ChatRequest) -> dict[str, Any]:
         "created": turn.created,
         "model": turn.model,
         "system_fingerprint": None,
-        "choices": [_choice(index, answer, chat) for index, answer in enumerate(choices)],
-        "usage": usage(turn.prompt_tokens, completion_tokens(choices)),
+        "choices": [_choice(turn.id, index, answer, chat) for index, answer in enumerate(choices)],
+        "usage": usage(turn, choices),
         **_tier(chat),
         **({} if chat.metadata is None else {"metadata": chat.metadata}),
     }
@@ -60,12 +70,13 @@ def chunks(turn: Turn, chat: ChatRequest) -> Iterator[dict[str, Any] | None]:
     """
     assert chat.stream is not None
     opened = 0  # choices whose first chunk is out
-    tokens = 0
+    kinds: dict[tuple[int, int], ToolKind] = {}  # of the calls, by choice and place
+    finished: list[Finished] = []
     for step in turn.events():
         if isinstance(step, Failed):
             yield step.error.body()
             return
-        choices = _choices(step) if step is not None else []
+        choices = _choices(turn.id, step, kinds) if step is not None else []
         if step is not None and choices and step.index >= opened:
             # The official client's stream helper grows its list of choices one index at a time.
             choices[:0] = [_delta(i, {"role": "assistant", "content": ""}) for i in range(opened, step.index + 1)]
@@ -75,15 +86,21 @@ def chunks(turn: Turn, chat: ChatRequest) -> Iterator[dict[str, Any] | None]:
         if not choices:
             yield None
         if step is not None:
-            tokens += sum(event.completion_tokens for event in step.events if isinstance(event, Finished))
+            finished += [event for event in step.events if isinstance(event, Finished)]
     if chat.stream.include_usage:
-        yield _chunk(turn, chat, [], usage(turn.prompt_tokens, tokens))
+        yield _chunk(turn, chat, [], usage(turn, finished))
 
 
-def _choice(index: int, answer: Answer, chat: ChatRequest) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.content}
+def _choice(id: str, index: int, answer: Answer, chat: ChatRequest) -> dict[str, Any]:
+    content = None if answer.calls and not answer.content else answer.content
+    message: dict[str, Any] = {"role": "assistant", "content": content}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["tool_calls"] = [
+            {"id": call_id(id, index, place), "type": call.kind, **_called(call.kind, call.arguments, call.name)}
+            for place, call in enumerate(answer.calls)
+        ]
     message["refusal"] = None
     return {
         "index": index,
@@ -109,18 +126,35 @@ def _chunk(
     }
 
 
-def _choices(step: Step) -> list[dict[str, Any]]:
-    """The `choices` entries of one step."""
+def _choices(id: str, step: Step, kinds: dict[tuple[int, int], ToolKind]) -> list[dict[str, Any]]:
+    """The `choices` entries of one step; `kinds` remembers those of the open calls."""
     choices: list[dict[str, Any]] = []
     for event in step.events:
         match event:
             case TextDelta():
                 choices.append(_delta(step.index, {_DELTA_KEYS[event.field]: event.text}))
+            case CallOpened():
+                kinds[step.index, event.index] = event.kind
+                head = {"id": call_id(id, step.index, event.index), "type": event.kind}
+                choices.append(_call_delta(step.index, event.index, head | _called(event.kind, "", event.name)))
+            case CallArguments():
+                more = _called(kinds[step.index, event.index], event.text)
+                choices.append(_call_delta(step.index, event.index, more))
             case LogprobDelta():
                 choices.append(_delta(step.index, {}, logprobs=_logprobs(event.entries)))
             case Finished():
                 choices.append(_delta(step.index, {}, finish_reason=event.reason))
     return choices
+
+
+def _called(kind: ToolKind, text: str, name: str | None = None) -> dict[str, Any]:
+    """The part of a call that says what is called, and with what."""
+    named = {} if name is None else {"name": name}
+    return {kind: {**named, "arguments" if kind == "function" else "input": text}}
+
+
+def _call_delta(index: int, place: int, call: dict[str, Any]) -> dict[str, Any]:
+    return _delta(index, {"tool_calls": [{"index": place, **call}]})
 
 
 def _delta(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from flask import Blueprint, Response, request
 
-from dgpp.serve.answers import answers, completion_tokens, usage, wire_logprob
+from dgpp.serve.answers import answers, usage, wire_logprob
 from dgpp.serve.body import parse_body
 from dgpp.serve.replies import event_stream, json_reply, start
 from dgpp.serve.requests import CompletionRequest, parse_completion
 from dgpp.serve.service import Service
 from dgpp.serve.turn import Failed, Step, Turn
-from dgpp.text.events import Finished, LogprobDelta, LogprobEntry, TextDelta
+from dgpp.text.events import Answer, Finished, LogprobDelta, LogprobEntry, TextDelta
 
 
 def blueprint(service: Service) -> Blueprint:
@@ -33,29 +33,42 @@ def blueprint(service: Service) -> Blueprint:
 
 def completion(turn: Turn, asked: CompletionRequest) -> dict[str, Any]:
     """The `text_completion` object, once everything is generated. Raises ApiError when the engine fails."""
-    texts = answers(turn)
+    generated = answers(turn)
+    before = asked.prompt if asked.echo else ""
     choices = [
         {
             "index": index,
-            "text": answer.content,
+            "text": before + answer.content,
             "logprobs": None if asked.decoding.logprobs is None else _logprobs(answer.logprobs),
             "finish_reason": answer.finish_reason,
         }
-        for index, answer in enumerate(texts)
+        for index, answer in enumerate(likeliest(generated, asked.decoding.n))
     ]
-    return {**_head(turn), "choices": choices, "usage": usage(turn.prompt_tokens, completion_tokens(texts))}
+    return {**_head(turn), "choices": choices, "usage": usage(turn, generated)}
+
+
+def likeliest(generated: Sequence[Answer], count: int) -> list[Answer]:
+    """The `count` answers whose tokens have the greatest mean log-probability, in the order in which they were
+    generated where that is the same; all of them as they are when there are no more."""
+    if count >= len(generated):
+        return list(generated)
+
+    def mean(answer: Answer) -> float:
+        return sum(entry.logprob for entry in answer.logprobs) / max(1, len(answer.logprobs))
+
+    return sorted(generated, key=mean, reverse=True)[:count]
 
 
 def chunks(turn: Turn, asked: CompletionRequest) -> Iterator[dict[str, Any] | None]:
     """The `text_completion` chunks of a turn; None when there was nothing to say.
 
-    A choice opens with an empty text just before its first chunk; the entries of log-probabilities travel with the
+    A choice opens with an empty text, or the echoed prompt, just before its first chunk; the entries of log-probabilities travel with the
     text that shows them.
     """
     assert asked.stream is not None
     nulls = {"usage": None} if asked.stream.include_usage else {}
     opened: set[int] = set()
-    tokens = 0
+    finished: list[Finished] = []
     for step in turn.events():
         if isinstance(step, Failed):
             yield step.error.body()
@@ -63,15 +76,15 @@ def chunks(turn: Turn, asked: CompletionRequest) -> Iterator[dict[str, Any] | No
         choices = _choices(step) if step is not None else []
         if step is not None and choices and step.index not in opened:
             opened.add(step.index)
-            choices.insert(0, _text(step.index))
+            choices.insert(0, _text(step.index, asked.prompt if asked.echo else ""))
         for choice in choices:
             yield {**_head(turn), "choices": [choice], **nulls}
         if not choices:
             yield None
         if step is not None:
-            tokens += sum(event.completion_tokens for event in step.events if isinstance(event, Finished))
+            finished += [event for event in step.events if isinstance(event, Finished)]
     if asked.stream.include_usage:
-        yield {**_head(turn), "choices": [], "usage": usage(turn.prompt_tokens, tokens)}
+        yield {**_head(turn), "choices": [], "usage": usage(turn, finished)}
 
 
 def _choices(step: Step) -> list[dict[str, Any]]:

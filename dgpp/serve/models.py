@@ -43,9 +43,13 @@ def model_object(service: Service, name: str) -> dict[str, Any]:
             "available": True,
             "defaults": {field: getattr(service.sampling_defaults, field) for field in SAMPLING_FIELDS},
         },
-        "tools": {"available": False, "constrained": False},
-        "response_format": {"json_object": False, "json_schema": False},
-        "reasoning": {"in_content": False, "effort_mapping": {}},
+        "tools": {"available": service.served.dialect is not None, "constrained": service.served.constrains},
+        "response_format": {"json_object": service.served.constrains, "json_schema": service.served.constrains},
+        "reasoning": {
+            "in_content": service.reasoning_in_content,
+            "effort_mapping": service.served.controls.mapping(),
+            "template_variables": service.template_variables,
+        },
         "default_chat_template_kwargs": service.template_defaults,
         "input_modalities": ["text"],
         "context": {

@@ -130,7 +130,7 @@ PARALLEL_TOOL_CALLS = Shaped[bool](
 )
 RESPONSE_FORMAT = Shaped[ResponseFormat](
     "response_format",
-    "The form of the content: a JSON schema is enforced, or refused where it cannot be. regex and grammar are extensions.",
+    "The form of the content, which is enforced or refused; regex and grammar are extensions.",
     nullable(_FORMAT),
     lambda value: _as_api(parse_response_format, value),
     ResponseFormat(),

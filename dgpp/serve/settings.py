@@ -17,6 +17,7 @@ class Settings:
     idle_timeout: int = 120  # a connection without a request is closed after this
     sse_ping_interval: int = 30  # seconds of silence before a keep-alive comment; -1: none
     default_max_tokens: int | None = None  # None: what the context leaves
+    reasoning_in_content: bool = False  # the thinking is part of the content, up to its closing marker
     shutdown_timeout: float = 30.0  # until open responses are cut
 
     def __post_init__(self) -> None:

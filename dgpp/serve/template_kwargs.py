@@ -87,16 +87,14 @@ REASONING_EFFORT = Shaped[str | None](
 CHAT_TEMPLATE_KWARGS = Shaped[JsonObject | None](
     FIELD,
     "Extension: variables of the chat template.",
-    nullable(
-        {
-            "type": "object",
-            "properties": {
-                **{name: flag.schema for name, flag in _FLAGS.items()},
-                VARIABLE: {"enum": list(EFFORTS)},
-            },
-            "additionalProperties": False,
-        }
-    ),
+    {
+        "type": "object",
+        "properties": {
+            **{name: flag.schema for name, flag in _FLAGS.items()},
+            VARIABLE: {"enum": list(EFFORTS)},
+        },
+        "additionalProperties": False,
+    },
     _object,
     None,
 )
@@ -113,7 +111,7 @@ def read_template_kwargs(body: Body, controls: Controls) -> dict[str, Any]:
 
     Raises ApiError naming the key that cannot be used, or that says the contrary of another.
     """
-    given = CHAT_TEMPLATE_KWARGS.read(body) or JsonObject()
+    given = _object(body[FIELD]) if FIELD in body else JsonObject()  # null is no object
     switch = _switch(given, controls)
     variables: dict[str, Any] = {}
     if VARIABLE in given:

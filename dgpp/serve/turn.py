@@ -13,7 +13,7 @@ from dgpp.engine.request import FailEvent, FinishEvent, Handle, TokenEvent
 from dgpp.serve.errors import BY_CODE, ENGINE_STATES, ApiError
 from dgpp.serve.merge import merged
 from dgpp.serve.telemetry import ChoiceTimes, Telemetry
-from dgpp.text.events import Event
+from dgpp.text.events import CallClosed, Event, Malformed
 from dgpp.text.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Turn:
         self.model = model
         self.created = int(time.time())
         self.prompt_tokens = prompt_tokens
+        self.cached_tokens = 0  # of the prompt, those that need not be computed again
         self._telemetry = telemetry
         self._choices = [
             _Choice(handle, pipeline, ChoiceTimes(telemetry, arrived, prompt_tokens))
@@ -115,7 +116,7 @@ class Turn:
         match event:
             case TokenEvent():
                 choice.times.token()
-                events = choice.pipeline.feed(event.token, event.logprobs)
+                events = self._counted(choice.pipeline.feed(event.token, event.logprobs))
                 if choice.pipeline.stopped:
                     choice.handle.stop()
                     self._end(choice, "stop")
@@ -124,7 +125,9 @@ class Turn:
             case FinishEvent():
                 self._end(choice, event.reason)
                 # After another choice failed the answer is an error, which no finish may follow.
-                return choice.pipeline.flush() if self._failure else choice.pipeline.finish(event.reason)
+                if self._failure:
+                    return choice.pipeline.flush()
+                return self._counted(choice.pipeline.finish(event.reason))
             case FailEvent():
                 self._end(choice, "none")
                 if self._failure is None:
@@ -133,6 +136,17 @@ class Turn:
                     self._failure = ApiError(BY_CODE[event.code], ENGINE_STATES[event.code])
                     self.cancel()
                 return choice.pipeline.flush()
+
+    def _counted(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            if isinstance(event, CallClosed):
+                self._telemetry.count("tool_calls_out")
+            elif isinstance(event, Malformed):
+                self._telemetry.count("tool_calls_malformed")
+                logger.warning(
+                    "request %s: a tool call that cannot be read is shown as text: %s", self.id, event.reason
+                )
+        return events
 
     def _end(self, choice: _Choice, reason: str) -> None:
         choice.ended = True

@@ -13,7 +13,8 @@ from typing import Any
 from dgpp.text.segments import Segment
 
 MASK = "\udfff"  # stands for a character of typed text
-_FIRST, _LAST = 0xD800, 0xDFFE
+END = "\udffe"  # stands where the text of an unfinished last message ends
+_FIRST, _LAST = 0xD800, 0xDFFD
 _MARKS = re.compile(f"[{chr(_FIRST)}-{chr(_LAST)}]")
 
 

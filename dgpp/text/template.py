@@ -24,7 +24,8 @@ from typing import Any
 
 import jinja2
 
-from dgpp.text.control_marks import MASK, ControlMarks
+from dgpp.text.control_marks import END, MASK, ControlMarks
+from dgpp.text.efforts import EFFORTS, VARIABLE, effort_values, efforts_known
 from dgpp.text.messages import Message
 from dgpp.text.sandbox import MAX_CHARACTERS, MAX_STEPS, TemplateSandbox
 from dgpp.text.segments import Segment
@@ -33,11 +34,8 @@ from dgpp.text.template_reads import variables_read
 from dgpp.text.tokenizer import Tokenizer
 from dgpp.text.unicode_check import surrogate_path
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""The words for how much a model should think."""
-
 _KINDS = frozenset({"system", "user", "assistant", "tool", "function"})
-_WORDS = {"role": _KINDS, "type": _KINDS, "reasoning_effort": frozenset(EFFORTS)}
+_WORDS = {"role": _KINDS, "type": _KINDS, VARIABLE: frozenset(EFFORTS)}
 _KEYS = frozenset(
     {"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"}
     | {"id", "type", "function", "arguments", "description", "parameters"}
@@ -55,7 +53,8 @@ class TemplateMissing(TemplateError):
 class ChatTemplate:
     """A model's chat template, compiled. Safe to use from several threads.
 
-    `reads` are the names of the variables that it looks at.
+    `reads` are the names of the variables that it looks at, `efforts` its values of `reasoning_effort` for the words
+    of requests, `source` is the text of all templates.
     """
 
     def __init__(
@@ -76,8 +75,11 @@ class ChatTemplate:
         self._sandbox = TemplateSandbox(self._marks, max_characters, max_steps)
         named = {"default": sources} if isinstance(sources, str) else sources
         reads: set[str] = set()
-        self._templates = {name: self._compile(name, source, reads) for name, source in named.items()}
+        efforts: set[str] = set()
+        self._templates = {name: self._compile(name, source, reads, efforts) for name, source in named.items()}
         self.reads = frozenset(reads)
+        self.efforts: Mapping[str, Any] = effort_values(frozenset(efforts))
+        self.source = "\n".join(named.values())
         self._special = {
             name: self._marks.mark(text) if isinstance(text, str) else [self._marks.mark(item) for item in text]
             for name, text in (special_tokens or {}).items()
@@ -105,10 +107,12 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
+        continue_final: bool = False,
         now: datetime | None = None,
     ) -> list[Segment]:
         """The prompt as control tokens and text; `variables` are further names that the template may read.
 
+        With `continue_final` it ends where the content of the last message does, and there is no generation prompt.
         Raises TemplateError with the template's own message when it refuses the conversation.
         """
         template = self._templates.get("tool_use") if tools else None
@@ -124,20 +128,28 @@ class ChatTemplate:
         fixed = {
             **self._special,
             "documents": None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": add_generation_prompt and not continue_final,
             "strftime_now": lambda form: now.strftime(form),
         }
         if (where := surrogate_path(typed, "")) is not None:  # it would pass for a mark
             raise TemplateError(f"{where} holds an unpaired surrogate, which is not Unicode text")
+        if continue_final:
+            typed["messages"][-1]["content"] += END
         rendered = self._run(template, {**fixed, **typed})
+        if continue_final:
+            rendered, *rest = rendered.split(END)
+            if len(rest) != 1:
+                raise TemplateError("the chat template does not show the last message as it is: it cannot be continued")
         spelled = [found.span() for found in self._marks.spelled(rendered)]
         return self._marks.segments(rendered, self._built(spelled, rendered, template, fixed, typed))
 
-    def _compile(self, name: str, source: str, reads: set[str]) -> jinja2.Template:
-        """The template `name`; the variables that it looks at are put into `reads`."""
+    def _compile(self, name: str, source: str, reads: set[str], efforts: set[str]) -> jinja2.Template:
+        """The template `name`; the variables that it looks at are put into `reads`, the efforts it knows into
+        `efforts`."""
         try:
             tree = MarkControl(self._marks).visit(self._sandbox.parse(source, name))
             reads |= variables_read(tree)
+            efforts |= efforts_known(tree)
             code = self._sandbox.compile(tree, name)
             return jinja2.Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
         except (jinja2.TemplateError, ValueError, RecursionError) as error:
@@ -169,6 +181,7 @@ class ChatTemplate:
             proof = self._run(template, {**fixed, **masked})
         except (TemplateError, RecursionError):
             return []
+        proof = proof.partition(END)[0]
         if len(proof) != len(rendered) or any(b not in (a, MASK) for a, b in zip(rendered, proof, strict=True)):
             return []
         return [(start, end) for start, end in spelled if MASK not in proof[start:end]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from tests.serve.support import TEMPLATE, Bench, ids
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
     """Makes benches: `bench(script, info=..., hold=..., step_seconds=..., defaults=..., template=...,
-    template_kwargs=..., **settings)`."""
+    template_kwargs=..., markers=..., **settings)`."""
     made: list[Bench] = []
 
     def make(
@@ -29,12 +29,13 @@ def bench() -> Iterator[Callable[..., Bench]]:
         defaults: Sampling | None = None,
         template: str = TEMPLATE,
         template_kwargs: str | None = None,
+        markers: Sequence[str] = (),
         **settings: Any,
     ) -> Bench:
         engine = ScriptedEngine(
             ids(script) if isinstance(script, str) else script, info=info, hold=hold, step_seconds=step_seconds
         )
-        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults, template, template_kwargs))
+        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults, template, template_kwargs, markers))
         return made[-1]
 
     yield make

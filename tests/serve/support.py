@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from flask.testing import FlaskClient
 from dgpp.engine.request import EngineInfo, Sampling
 from dgpp.engine.scripted import INFO, ScriptedEngine
 from dgpp.serve.app import create_app
+from dgpp.serve.prompt import Prompts
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
 from dgpp.serve.template_kwargs import default_template_kwargs
@@ -30,8 +32,13 @@ TEMPLATE = """\
 {% if add_generation_prompt %}{{ "<|im_start|>assistant\\n" }}{% endif %}"""
 
 
-def byte_tokenizer() -> Tokenizer:
-    """Ids 0 to 255 are the bytes; then come the two control tokens."""
+MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Control tokens that a model for tools and reasoning has: ids 300, 301, ..."""
+THINK, THOUGHT, CALL, CALLED = range(300, 304)
+
+
+def byte_tokenizer(markers: Sequence[str] = ()) -> Tokenizer:
+    """Ids 0 to 255 are the bytes; then come the two control tokens; from 300 on `markers`, which text shows."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     names = {byte: chr(byte) for byte in printable} | {byte: chr(256 + at) for at, byte in enumerate(others)}
@@ -44,6 +51,7 @@ def byte_tokenizer() -> Tokenizer:
         "added_tokens": [
             {"id": START, "content": "<|im_start|>", **control},
             {"id": END, "content": "<|im_end|>", **control},
+            *({"id": 300 + at, "content": text, **control, "special": False} for at, text in enumerate(markers)),
         ],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", **byte_level},
@@ -55,8 +63,10 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def ids(text: str) -> list[int]:
-    """A script that says `text`."""
-    return list(text.encode("utf-8"))
+    """A script that says `text`, its markers as the control tokens that they are."""
+    places = {text: 300 + at for at, text in enumerate(MARKERS)}
+    parts = re.split("(" + "|".join(map(re.escape, MARKERS)) + ")", text)
+    return [id for part in parts for id in ([places[part]] if part in places else part.encode("utf-8"))]
 
 
 class Bench:
@@ -69,10 +79,11 @@ class Bench:
         defaults: Sampling | None,
         template: str = TEMPLATE,
         template_kwargs: str | None = None,
+        markers: Sequence[str] = (),
     ) -> None:
         self.engine = engine
         self.settings = settings
-        tokenizer = byte_tokenizer()
+        tokenizer = byte_tokenizer(markers)
         compiled = ChatTemplate(template, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens)
         self.service = Service(
             engine,
@@ -82,7 +93,7 @@ class Bench:
             eos=frozenset({END}),
             settings=settings,
             sampling_defaults=defaults,
-            template_defaults=default_template_kwargs(template_kwargs, compiled.reads),
+            template_defaults=default_template_kwargs(template_kwargs, Prompts(tokenizer, compiled).controls),
         )
         self.app = create_app(self.service, settings)
 
@@ -144,17 +155,47 @@ def assembled(chunks: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
             assert set(part) == {"index", "delta", "logprobs", "finish_reason"}
             if part["index"] not in choices:
                 assert part["delta"] == {"role": "assistant", "content": ""}
-                choices[part["index"]] = {"content": "", "entries": [], "finish_reason": None}
+                choices[part["index"]] = {
+                    "content": "",
+                    "reasoning_content": "",
+                    "tool_calls": [],
+                    "entries": [],
+                    "finish_reason": None,
+                }
                 continue
             choice = choices[part["index"]]
             assert choice["finish_reason"] is None, "a chunk after the terminal one"
             assert "role" not in part["delta"]
             if part["logprobs"] is not None or part["finish_reason"] is not None:
                 assert part["delta"] == {}
-            choice["content"] += part["delta"].get("content", "")
+            for field in ("content", "reasoning_content"):
+                choice[field] += part["delta"].get(field, "")
+            for call in part["delta"].get("tool_calls", ()):
+                add_call(choice["tool_calls"], call)
             choice["entries"] += part["logprobs"]["content"] if part["logprobs"] else []
             choice["finish_reason"] = part["finish_reason"]
     return choices
+
+
+def without_ids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tool calls without their ids, which differ from answer to answer."""
+    assert all(call["id"].startswith("call_") and len(call["id"]) == len("call_") + 16 for call in calls)
+    return [{key: value for key, value in call.items() if key != "id"} for call in calls]
+
+
+def add_call(calls: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    """Adds a part of a tool call to the calls so far: only the first part of a call has its id, type and name."""
+    assert part["index"] in (len(calls) - 1, len(calls))
+    if part["index"] == len(calls):
+        kind = part["type"]
+        assert list(part) == ["index", "id", "type", kind]
+        calls.append({key: part[key] for key in ("id", "type", kind)})
+        return
+    (kind,) = set(part) - {"index"}
+    ((key, text),) = part[kind].items()
+    assert key == ("arguments" if kind == "function" else "input")
+    assert text
+    calls[-1][kind] = {**calls[-1][kind], key: calls[-1][kind][key] + text}
 
 
 def both_ways(bench: Bench, **fields: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -170,7 +211,10 @@ def both_ways(bench: Bench, **fields: Any) -> tuple[dict[str, Any], list[dict[st
     assert sorted(choices) == [choice["index"] for choice in body["choices"]]
     for choice in body["choices"]:
         built = choices[choice["index"]]
-        assert built["content"] == choice["message"]["content"]
+        message = choice["message"]
+        assert built["content"] == (message["content"] or "")
+        assert built["reasoning_content"] == message.get("reasoning_content", "")
+        assert without_ids(built["tool_calls"]) == without_ids(message.get("tool_calls", []))
         assert built["finish_reason"] == choice["finish_reason"]
         assert built["entries"] == ((choice["logprobs"] or {}).get("content") or [])
     assert chunks[-1]["choices"] == []

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from dgpp.serve.body import JsonObject
+from dgpp.serve.fields import Field
+from dgpp.serve.requests import CHAT_FIELDS, COMPLETION_FIELDS, Served, parse_chat, parse_completion
 from tests.serve.support import NAME, Bench, chat, user
 
 LONG = "x" * 10_000
@@ -89,15 +92,36 @@ CHAT_ROWS: list[tuple[dict[str, Any], str | None, str]] = [
         "unsupported_content_type",
         "messages[0].content[0].type",
     ),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, UNSUPPORTED, "tools"),
-    ({"tool_choice": "required"}, UNSUPPORTED, "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, UNSUPPORTED, "response_format"),
-    ({"reasoning_effort": "high"}, UNSUPPORTED, "reasoning_effort"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools_unsupported", "tools"),
+    ({"tools": {}}, None, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, None, "tools[0].function.name"),
+    ({"tool_choice": "required"}, None, "tool_choice"),
+    ({"parallel_tool_calls": 1}, None, "parallel_tool_calls"),
+    ({"response_format": "json"}, None, "response_format"),
+    ({"response_format": {"type": "xml"}}, None, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, None, "response_format.json_schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {}}}, None, "response_format.json_schema.name"),
+    (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "strict": True, "schema": {"not": {}}},
+            }
+        },
+        "unsupported_schema",
+        "response_format.json_schema.schema.not",
+    ),
+    ({"response_format": {"type": "regex", "pattern": "("}}, "invalid_grammar", "response_format.pattern"),
+    ({"reasoning_effort": "high"}, "unsupported_reasoning_effort", "reasoning_effort"),
+    ({"reasoning_effort": "huge"}, None, "reasoning_effort"),
     ({"chat_template_kwargs": {"enable_thinking": False}}, UNSUPPORTED, "chat_template_kwargs.enable_thinking"),
     ({"chat_template_kwargs": None}, None, "chat_template_kwargs"),
-    ({"continue_final_message": True}, UNSUPPORTED, "continue_final_message"),
-    ({"min_tokens": 5}, UNSUPPORTED, "min_tokens"),
-    ({"parallel_tool_calls": 1}, UNSUPPORTED, "parallel_tool_calls"),
+    ({"continue_final_message": 1}, None, "continue_final_message"),
+    ({"continue_final_message": True}, None, "continue_final_message"),
+    *[({"min_tokens": value}, None, "min_tokens") for value in (-1, 1.5, "1", True)],
+    ({"min_tokens": 9, "max_tokens": 8}, None, "min_tokens"),
+    *[({"thinking_budget": value}, None, "thinking_budget") for value in (-1, 1.5, "1", True)],
+    ({"cache_salt": 1}, None, "cache_salt"),
 ]
 
 
@@ -147,6 +171,9 @@ def test_api_2_chat_field(bench: Callable[..., Bench], fields: dict[str, Any], c
         {"store": False, "service_tier": "auto", "modalities": ["text"]},
         {"tools": [], "tool_choice": "none", "parallel_tool_calls": False, "response_format": {"type": "text"}},
         {"chat_template_kwargs": {}, "continue_final_message": False, "min_tokens": 0},
+        {"min_tokens": 8, "max_tokens": 8},
+        {"reasoning_effort": "none"},
+        {"thinking_budget": 0, "cache_salt": "tenant"},
         {"ignore_eos": False, "prefix_cache": False},
         {"model": "alias"},
     ],
@@ -162,9 +189,15 @@ COMPLETION_ROWS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"prompt": ["a"]}, None, "prompt"),
     ({"prompt": [1, 2]}, None, "prompt"),
     ({"prompt": ""}, None, "prompt"),
-    ({"echo": True}, UNSUPPORTED, "echo"),
+    ({"echo": 1}, None, "echo"),
+    ({"echo": True, "logprobs": 1}, UNSUPPORTED, "echo"),
     ({"suffix": "x"}, UNSUPPORTED, "suffix"),
-    ({"best_of": 2}, UNSUPPORTED, "best_of"),
+    ({"tools": [{}]}, UNSUPPORTED, "tools"),
+    ({"best_of": 0}, None, "best_of"),
+    ({"best_of": 2, "n": 3}, None, "best_of"),
+    ({"best_of": 2, "stream": True}, None, "best_of"),
+    ({"min_tokens": 2, "max_tokens": 1}, None, "min_tokens"),
+    ({"response_format": {"type": "xml"}}, None, "response_format.type"),
     ({"top_logprobs": 2}, UNSUPPORTED, "top_logprobs"),
     ({"user": 1}, INVALID, "user"),
     ({"max_tokens": 0}, None, "max_tokens"),
@@ -220,11 +253,13 @@ def test_api_2_the_first_failure_in_order_is_named(bench: Callable[..., Bench]) 
         "user": 1,
         "metadata": 1,
         "max_tokens": 0,
+        "min_tokens": -1,
         "ignore_eos": 1,
         "stream": 1,
         "stream_options": 1,
         "sse_ping_interval": 0,
         "prefix_cache": 1,
+        "cache_salt": 1,
         "temperature": 9,
         "seed": "x",
         "logprobs": 1,
@@ -232,9 +267,13 @@ def test_api_2_the_first_failure_in_order_is_named(bench: Callable[..., Bench]) 
         "stop": [],
         "logit_bias": 1,
         "messages": [],
-        "tools": [{}],
-        "response_format": {"type": "json_object"},
-        "reasoning_effort": "low",
+        "continue_final_message": 1,
+        "tools": {},
+        "tool_choice": 1,
+        "parallel_tool_calls": 1,
+        "response_format": [],
+        "thinking_budget": -1,
+        "reasoning_effort": "huge",
         "chat_template_kwargs": [],
     }
     right = {"model": NAME, "messages": [{"role": "robot"}]}
@@ -249,3 +288,36 @@ def test_api_2_the_first_failure_in_order_is_named(bench: Callable[..., Bench]) 
         if body[param] is None:
             del body[param]
     assert named == list(wrong)
+
+
+class Seen(JsonObject):
+    """A body that knows which of its keys were asked for."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.seen.add(str(key))
+        return super().__contains__(key)
+
+
+@pytest.mark.parametrize(
+    ("parse", "fields", "body"),
+    [
+        (parse_chat, CHAT_FIELDS, {"model": NAME, "messages": user()}),
+        (parse_completion, COMPLETION_FIELDS, {"model": NAME, "prompt": "a"}),
+    ],
+)
+def test_the_declared_fields_are_those_that_are_read(
+    parse: Any, fields: tuple[Field, ...], body: dict[str, Any]
+) -> None:
+    """The API description is made of them."""
+    seen = Seen(body)
+    parse(seen, Served((NAME,), 512))
+    assert seen.seen == {field.name for field in fields}
+    assert len({field.name for field in fields}) == len(fields)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dgpp.cli import main as cli
-from dgpp.serve.template_kwargs import default_template_kwargs
-from tests.serve.support import NAME, Bench, chat
-from tests.text.templates import QWEN, QWEN38
+from dgpp.serve.template_kwargs import Controls, default_template_kwargs
+from tests.serve.support import MARKERS, NAME, Bench, chat
+from tests.text.templates import QWEN38
 
 ON, OFF = "assistant\n<think>\n", "assistant\n<think>\n\n</think>\n\n"
 SWITCH_ONLY = "{{ thinking is defined and thinking }}"
@@ -96,8 +96,7 @@ def test_api_5_4_refused(bench: Callable[..., Bench], value: Any, code: str | No
     [
         ("{{ messages }}", {"enable_thinking": True}, UNSUPPORTED, "enable_thinking"),
         ("{{ messages }}", {"thinking": False}, UNSUPPORTED, "thinking"),
-        ("{{ messages }}", {"reasoning_effort": "none"}, EFFORT, "reasoning_effort"),
-        (QWEN, {"reasoning_effort": "low"}, EFFORT, "reasoning_effort"),
+        ("{{ messages }}", {"reasoning_effort": "low"}, EFFORT, "reasoning_effort"),
     ],
 )
 def test_api_5_4_what_a_template_does_not_read_is_refused(
@@ -113,11 +112,80 @@ def test_api_2_a_key_given_twice(bench: Callable[..., Bench]) -> None:
     assert (error["code"], error["param"]) == ("invalid_parameter", f"{AT}.thinking")
 
 
-def test_an_effort_that_only_the_template_refuses_is_its_own_message(bench: Callable[..., Bench]) -> None:
+GLM = "{% if reasoning_effort == 'low' %}Low{% elif reasoning_effort == 'high' %}High{% else %}Max{% endif %}"
+PLAIN = "{{ reasoning_effort }}"
+SWITCH = "{{ enable_thinking | default(true) }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "efforts"),
+    [
+        (GLM, {"low": "Low", "minimal": "Low", "medium": "High", "high": "High", "xhigh": "Max", "max": "Max"}),
+        (PLAIN, {word: word for word in ("minimal", "low", "medium", "high", "xhigh", "max")}),
+        (SWITCH, {"none": "False", "minimal": "True", "max": "True"}),
+    ],
+)
+def test_api_5_4_efforts_are_mapped_to_what_the_template_knows(
+    bench: Callable[..., Bench], template: str, efforts: dict[str, str]
+) -> None:
+    made = bench(template=template)
+    for effort, expected in efforts.items():
+        assert made.client.post("/v1/chat/completions", json=chat(reasoning_effort=effort)).status_code == 200
+        assert made.prompts()[-1] == expected
+        assert prompt(made, reasoning_effort=effort) == expected
+
+
+def test_api_5_4_qwen_efforts(bench: Callable[..., Bench]) -> None:
     made = bench(template=QWEN38)
-    reply = made.client.post("/v1/chat/completions", json=chat(**{AT: {"reasoning_effort": "max"}}))
-    error = reply.get_json()["error"]
-    assert (reply.status_code, error["param"], error["message"]) == (400, "messages", "There is no effort max.")
+    mapping = made.client.get(f"/v1/models/{NAME}").get_json()["reasoning"]["effort_mapping"]
+    assert mapping == {
+        "none": {"enable_thinking": False},
+        **{word: {"reasoning_effort": "low", "enable_thinking": True} for word in ("minimal", "low")},
+        "medium": {"reasoning_effort": "medium", "enable_thinking": True},
+        **{word: {"reasoning_effort": "xhigh", "enable_thinking": True} for word in ("high", "xhigh", "max")},
+    }
+
+
+def test_api_5_4_a_model_that_always_thinks_cannot_be_told_not_to(bench: Callable[..., Bench]) -> None:
+    for markers, status in ((MARKERS, 400), ((), 200)):
+        reply = bench(template=GLM, markers=markers).client.post(
+            "/v1/chat/completions", json=chat(reasoning_effort="none")
+        )
+        assert reply.status_code == status
+    assert bench(template=GLM, markers=MARKERS).client.get(f"/v1/models/{NAME}").get_json()["reasoning"][
+        "effort_mapping"
+    ].keys() == {"minimal", "low", "medium", "high", "xhigh", "max"}
+
+
+@pytest.mark.parametrize("value", ["enormous", 3, [], {}, True])
+def test_api_5_4_an_effort_that_does_not_exist(bench: Callable[..., Bench], value: Any) -> None:
+    error = (
+        bench(template=QWEN38)
+        .client.post("/v1/chat/completions", json=chat(reasoning_effort=value))
+        .get_json()["error"]
+    )
+    assert (error["code"], error["param"]) == (None, "reasoning_effort")
+
+
+def test_T12_the_effort_of_a_request_wins_over_its_kwargs_and_those_over_the_server(
+    bench: Callable[..., Bench],
+) -> None:
+    made = bench(template=QWEN38, template_kwargs='{"enable_thinking": false}')
+    off = {AT: {"enable_thinking": False}}
+    for fields, ending, instruction in (
+        ({}, OFF, None),
+        ({AT: {"enable_thinking": True}}, ON, "as long as it takes"),
+        ({**off, "reasoning_effort": "high"}, ON, "as long as it takes"),
+        ({AT: {"reasoning_effort": "low"}, "reasoning_effort": "high"}, ON, "as long as it takes"),
+        ({AT: {"reasoning_effort": "high"}, "reasoning_effort": "none"}, OFF, None),
+        ({AT: {"reasoning_effort": "low"}}, ON, "no longer than you must"),
+    ):
+        assert made.client.post("/v1/chat/completions", json=chat(**fields)).status_code == 200
+        assert made.prompts()[-1].endswith(ending)
+        assert (instruction or "assistant") in made.prompts()[-1]
+        assert ("Think" in made.prompts()[-1]) is (instruction is not None)
+    shown = made.client.get(f"/v1/models/{NAME}").get_json()["reasoning"]["template_variables"]
+    assert shown == {"enable_thinking": False}
 
 
 def test_T12_a_request_wins_over_the_server_key_by_key(bench: Callable[..., Bench]) -> None:
@@ -142,12 +210,12 @@ def test_without_server_defaults_none_are_reported(bench: Callable[..., Bench]) 
         ('{"a": 1}', r"^default chat_template_kwargs: chat_template_kwargs\.a is not supported\.$"),
         ('{"thinking": 1}', "thinking must be true or false"),
         ('{"thinking": true, "thinking": true}', "given twice"),
-        ('{"reasoning_effort": "low"}', "knows no effort 'low'"),
+        ('{"reasoning_effort": "lots"}', "must be one of none, minimal"),
     ],
 )
 def test_wrong_server_defaults_end_the_start(text: str, match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        default_template_kwargs(text, {"messages", "enable_thinking"})
+        default_template_kwargs(text, Controls(frozenset({"messages", "enable_thinking"})))
 
 
 def test_wrong_server_defaults_on_the_command_line_are_status_2(capsys: pytest.CaptureFixture[str]) -> None:
