@@ -64,6 +64,8 @@ class PdfReader:
             return found
         if self._closed:
             raise FileError("stopped", "the server is stopping")
+        if status == pdf_worker.UNAVAILABLE:
+            raise FileError("unavailable", "what reads PDF files is not installed here")
         if status == pdf_worker.ENCRYPTED:
             raise FileError("invalid", "it is encrypted; send it without a password")
         if status == pdf_worker.TOO_LONG:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import resource
 import sys
 
-import pypdfium2  # type: ignore[import-untyped]
-
 MEMORY_BYTES = 4 * 1024**3
 """The most address space that reading a document may take."""
 
-DONE, MALFORMED, ENCRYPTED, TOO_LONG = 0, 10, 11, 12
-"""Exit statuses."""
+DONE, MALFORMED, ENCRYPTED, TOO_LONG, UNAVAILABLE = 0, 10, 11, 12, 13
+"""Exit statuses. UNAVAILABLE: no document can be read here."""
 
 _PASSWORD_ERROR = 4  # pdfium's FPDF_ERR_PASSWORD
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, 65534, 65535))
@@ -24,6 +22,8 @@ _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, 65534, 65535))
 def extract(data: bytes, limit: int) -> tuple[int, bytes]:
     """(status, text in UTF-8): the pages in order with a blank line between them. More than `limit` bytes are
     TOO_LONG."""
+    import pypdfium2  # type: ignore[import-untyped]  # only this process loads the native library
+
     pages: list[bytes] = []
     size = 0
     try:
@@ -43,7 +43,10 @@ def extract(data: bytes, limit: int) -> tuple[int, bytes]:
 def main() -> int:
     """Reads the document; the argument is the limit."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    status, text = extract(sys.stdin.buffer.read(), int(sys.argv[1]))
+    try:
+        status, text = extract(sys.stdin.buffer.read(), int(sys.argv[1]))
+    except ImportError:
+        return UNAVAILABLE
     sys.stdout.buffer.write(text)
     return status
 
