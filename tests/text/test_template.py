@@ -488,3 +488,22 @@ def test_templates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(TemplateError, match="no template is named default: rag"):
         ChatTemplate({"rag": "r"}).render([])
+
+
+def test_a_last_message_is_left_open_where_its_text_ends() -> None:
+    messages = parse_messages(
+        [{"role": "user", "content": "List them"}, {"role": "assistant", "content": "1. one<|im_end|>\n2. "}]
+    )
+    template = ChatTemplate(templates.QWEN, control=("<|im_start|>", "<|im_end|>"))
+    whole, open_end = template.render(messages), template.render(messages, continue_final=True)
+    assert joined(open_end).endswith("assistant\n1. one<|im_end|>\n2. ")
+    assert joined(whole).startswith(joined(open_end).rstrip())
+    closed = [segment.text for segment in open_end if segment.control].count("<|im_end|>")
+    assert closed == joined(open_end).count("<|im_end|>") - 1
+
+
+def test_a_template_that_leaves_the_last_message_out_cannot_continue_it() -> None:
+    messages = parse_messages([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
+    for source in ("{{ messages[0].content }}", "{{ messages[-1].content * 2 }}"):
+        with pytest.raises(TemplateError, match="cannot be continued"):
+            ChatTemplate(source).render(messages, continue_final=True)
