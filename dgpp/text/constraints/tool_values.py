@@ -1,0 +1,152 @@
+"""The values of tool arguments: for each schema the rule that a tool grammar uses (spec/api.md §7.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgpp.text.constraints.builder import Builder
+from dgpp.text.constraints.errors import GrammarError
+from dgpp.text.constraints.keywords import DEFINITIONS, NARROWING
+from dgpp.text.constraints.lark_check import check_lark, regex_lark
+from dgpp.text.constraints.plan import ToolLike
+from dgpp.text.constraints.schema import CheckedSchema, as_text, blamed, checked_schema, value_grammar
+
+log = logging.getLogger(__name__)
+
+_GRAMMAR = "x-dgpp-grammar"
+_MOST_WARNINGS = 1000
+_warned: set[str] = set()
+
+
+class ToolValues:
+    """Gives tool grammars their values, each as the name of a grammar in `grammars` that stands beside them.
+
+    The schemas of strict tools are checked whole at once, so that what is refused has its path in the request.
+    """
+
+    def __init__(self, tools: Sequence[ToolLike], builder: Builder) -> None:
+        self.grammars: list[dict[str, Any]] = []
+        self._tools = tools
+        self._builder = builder
+        for index, tool in enumerate(tools):
+            if tool.kind == "custom":
+                self._check_custom(tool.format, f"tools[{index}].custom.format.grammar")
+            elif tool.strict and tool.parameters is not None:
+                at = f"tools[{index}].function.parameters"
+                self._verify(checked_schema(tool.parameters, at, builder.limits))
+
+    def __call__(self, schema: Mapping[str, Any] | None, strict: bool) -> str | None:
+        """The rule for a JSON value of `schema` (None: any), or None where the value stays free text.
+
+        Raises GrammarError where a strict schema cannot be enforced. What a schema that is not strict asks for beyond
+        what can be enforced is left out, and logged once.
+        """
+        schema = {} if schema is None else schema
+        if isinstance(grammar := schema.get(_GRAMMAR), Mapping):
+            return self._named({"lark_grammar": str(grammar["definition"])})
+        schema = self._with_inner_grammar(schema)
+        for attempt in (schema, _without_narrowing(schema), {"type": schema.get("type")}):
+            try:
+                checked = self._checked(attempt)
+                self._verify(checked)
+            except GrammarError as error:
+                if strict:
+                    raise
+                _warn(error.message)
+                continue
+            return self._named({"json_schema": value_grammar(checked)})
+        return None
+
+    def _checked(self, schema: Mapping[str, Any]) -> CheckedSchema:
+        """A schema that is a tool's, or that of one of its properties with the tool's definitions beside it, with its
+        own path; references are looked up in the tool's schema."""
+        limits = self._builder.limits
+        plain = {key: value for key, value in schema.items() if key not in DEFINITIONS}
+        for index, tool in enumerate(self._tools):
+            at = f"tools[{index}].function.parameters"
+            root = tool.parameters
+            if root is None:
+                continue
+            if root == schema:
+                closed = "properties" in root and "additionalProperties" not in root
+                return checked_schema(
+                    {**root, "additionalProperties": False} if closed else root, at, limits, root=root
+                )
+            properties = root.get("properties")
+            for key, value in properties.items() if isinstance(properties, Mapping) else ():
+                if value == plain:
+                    return checked_schema(value, at, limits, root=root, steps=("properties", key))
+        return checked_schema(schema, "tools", limits)
+
+    def _with_inner_grammar(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a custom tool as a JSON object: the grammar of its input becomes a pattern."""
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping):
+            return schema
+        found = {
+            key: value[_GRAMMAR]
+            for key, value in properties.items()
+            if isinstance(value, Mapping) and isinstance(value.get(_GRAMMAR), Mapping)
+        }
+        if not found:
+            return schema
+        inner: dict[str, Any] = dict(properties)
+        for key, grammar in found.items():
+            if grammar["syntax"] != "regex":
+                at = next((f"tools[{i}].custom.format.grammar" for i, t in enumerate(self._tools) if t.format), "tools")
+                raise GrammarError(
+                    f"{at}: this model writes the input as a JSON string, for which only the syntax regex is supported",
+                    at,
+                    "invalid_grammar",
+                )
+            inner[key] = {"type": "string", "pattern": grammar["definition"]}
+        return {**schema, "properties": inner}
+
+    def _named(self, grammar: dict[str, Any]) -> str:
+        for known in self.grammars:
+            if {key: value for key, value in known.items() if key != "name"} == grammar:
+                return f"@{known['name']}"
+        self.grammars.append({"name": f"value{len(self.grammars)}", **grammar})
+        return f"@{self.grammars[-1]['name']}"
+
+    def _verify(self, checked: CheckedSchema) -> None:
+        try:
+            self._builder.verify(as_text({"grammars": [{"json_schema": value_grammar(checked)}]}))
+        except ValueError as error:
+            raise blamed(checked, str(error), self._builder.verify) from None
+
+    def _check_custom(self, format: Any, at: str) -> None:
+        syntax, definition = getattr(format, "syntax", None), getattr(format, "definition", "")
+        if syntax is None:
+            return
+        if syntax == "lark":
+            check_lark(definition, at)
+        else:
+            definition = regex_lark(definition)
+        try:
+            self._builder.verify(as_text({"grammars": [{"lark_grammar": definition}]}))
+        except ValueError as error:
+            raise GrammarError(f"{at} is not a usable grammar: {error}", at, "invalid_grammar") from None
+
+
+def _without_narrowing(schema: Any) -> Any:
+    """The schema without the keywords that only narrow it and cannot always be enforced."""
+    if isinstance(schema, Mapping):
+        return {
+            key: value
+            if key in ("const", "enum", "default", "examples")
+            else {name: _without_narrowing(inner) for name, inner in value.items()}
+            if key in ("properties", "patternProperties", *DEFINITIONS) and isinstance(value, Mapping)
+            else _without_narrowing(value)
+            for key, value in schema.items()
+            if key not in NARROWING
+        }
+    return [_without_narrowing(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _warn(message: str) -> None:
+    if message not in _warned and len(_warned) < _MOST_WARNINGS:
+        _warned.add(message)
+        log.warning("a tool that is not strict is enforced only as far as possible: %s", message)
