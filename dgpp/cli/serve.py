@@ -56,6 +56,7 @@ def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
     from dgpp.serve.decoding import sampling_defaults
+    from dgpp.serve.prompt import Prompts
     from dgpp.serve.settings import Settings
     from dgpp.serve.template_kwargs import default_template_kwargs
 
@@ -87,8 +88,8 @@ def serve(
     operator = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
     try:
         defaults = sampling_defaults(opened.checkpoint.generation_config, operator)
-        reads = frozenset() if text.template is None else text.template.reads
-        template_defaults = default_template_kwargs(default_chat_template_kwargs, reads)
+        controls = Prompts(text.tokenizer, text.template).controls
+        template_defaults = default_template_kwargs(default_chat_template_kwargs, controls)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     engine = LocalEngine(opened.core, queue_limit=queue_limit, prefill_budget=prefill_budget_tokens)
