@@ -147,9 +147,10 @@ class ChatTemplate:
         """The template `name`; the variables that it looks at are put into `reads`, the efforts it knows into
         `efforts`."""
         try:
-            tree = MarkControl(self._marks).visit(self._sandbox.parse(source, name))
+            parsed = self._sandbox.parse(source, name)
+            efforts |= efforts_known(parsed)
+            tree = MarkControl(self._marks).visit(parsed)
             reads |= variables_read(tree)
-            efforts |= efforts_known(tree)
             code = self._sandbox.compile(tree, name)
             return jinja2.Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
         except (jinja2.TemplateError, ValueError, RecursionError) as error:

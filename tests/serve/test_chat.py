@@ -11,12 +11,26 @@ import pytest
 from dgpp.engine.request import FailEvent
 from dgpp.serve.body import parse_body
 from dgpp.serve.chat import chunks
+from dgpp.serve.prompt import Prompts
 from dgpp.serve.replies import event_stream
 from dgpp.serve.requests import parse_chat
 from dgpp.serve.sse import DONE
 from dgpp.serve.turn import Step
 from dgpp.text.events import Finished, TextDelta
-from tests.serve.support import END, NAME, WORDS, Bench, assembled, both_ways, chat, eventually, ids, read_events, user
+from tests.serve.support import (
+    END,
+    NAME,
+    WORDS,
+    Bench,
+    assembled,
+    both_ways,
+    byte_tokenizer,
+    chat,
+    eventually,
+    ids,
+    read_events,
+    user,
+)
 
 
 def test_api_6_1_whole_answer(bench: Callable[..., Bench]) -> None:
@@ -221,7 +235,7 @@ def test_a_template_that_raises(bench: Callable[..., Bench]) -> None:
 
 def test_a_model_without_a_template_says_so(bench: Callable[..., Bench]) -> None:
     made = bench()
-    made.service._template = None
+    made.service.prompts = Prompts(byte_tokenizer(), None)
     reply = made.client.post("/v1/chat/completions", json=chat())
     assert (reply.status_code, reply.get_json()["error"]["param"]) == (400, "messages")
     assert "no chat template" in reply.get_json()["error"]["message"]
@@ -248,7 +262,8 @@ def test_api_6_5_failure_flushes_then_says_so(bench: Callable[..., Bench], code:
     *chunks, last = read_events(streamed.data)
     assert last == {"error": error}
     assert b"secret" not in streamed.data + whole.data
-    assert assembled(chunks)[0] == {"content": "abST\ufffd", "entries": [], "finish_reason": None}
+    assert assembled(chunks)[0]["content"] == "abST\ufffd"
+    assert assembled(chunks)[0]["finish_reason"] is None
     assert made.counts()["requests_failed"] == 2
 
 
