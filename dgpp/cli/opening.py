@@ -81,16 +81,23 @@ def bytes_bar(description: str) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def text_side(opened: Opened) -> TextSide:
-    """The text side of an opened model. Raises CheckpointError or TokenizerError for files that cannot be used."""
+def text_side(opened: Opened, chat_template: str | None = None) -> TextSide:
+    """The text side of an opened model, with the chat template of a file in place of its own if one is named.
+
+    Raises CheckpointError, TokenizerError or TemplateError for files that cannot be used.
+    """
     from dgpp.checkpoint.config import eos_ids
     from dgpp.text.template import ChatTemplate, TemplateMissing
     from dgpp.text.tokenizer import Tokenizer
 
     directory = opened.checkpoint.directory
     tokenizer = Tokenizer.load(directory)
+    template: ChatTemplate | None
     try:
-        template = ChatTemplate.load(directory, tokenizer)
+        if chat_template is not None:
+            template = ChatTemplate.load_file(chat_template, tokenizer)
+        else:
+            template = ChatTemplate.load(directory, tokenizer)
     except TemplateMissing:
         template = None
     return TextSide(tokenizer, template, eos_ids(opened.checkpoint))

@@ -46,6 +46,9 @@ def serve(
     default_chat_template_kwargs: Annotated[
         str | None, typer.Option(metavar="JSON", help="Keys for the chat template where a request has none.")
     ] = None,
+    chat_template: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A chat template in place of the model's own.")
+    ] = None,
     world: Annotated[int, typer.Option(help="Devices of this process to slice the model over: 1, 2 or 4.")] = 1,
     kernels: Annotated[str | None, typer.Option(help="Kernel kind; the machine's own without it.")] = None,
     digests: Annotated[
@@ -84,7 +87,7 @@ def serve(
 
     core_settings = CoreSettings(slots=max_concurrency, pool_tokens=kv_capacity, page_tokens=page_tokens, world=world)
     opened = open_for_command(model, core_settings, kernels, options)
-    text = text_side(opened)
+    text = text_side(opened, chat_template)
     operator = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p}
     try:
         defaults = sampling_defaults(opened.checkpoint.generation_config, operator)

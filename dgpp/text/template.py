@@ -100,6 +100,15 @@ class ChatTemplate:
             )
         return ChatTemplate(sources, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens)
 
+    @staticmethod
+    def load_file(path: str | Path, tokenizer: Tokenizer) -> ChatTemplate:
+        """The chat template in one file, in place of a model's own. Raises TemplateError when it cannot be used."""
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"the chat template {path} cannot be read: {error}") from error
+        return ChatTemplate(source, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens)
+
     def render(
         self,
         messages: Sequence[Message],
