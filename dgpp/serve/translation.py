@@ -85,6 +85,11 @@ def mapping(value: Any, param: str) -> dict[str, Any]:
     return value
 
 
+def options(value: Any, param: str) -> dict[str, Any]:
+    """`value`, which must be an object; an empty one for null."""
+    return {} if value is None else mapping(value, param)
+
+
 def array(value: Any, param: str) -> list[Any]:
     """`value`, which must be an array."""
     if not isinstance(value, list):

@@ -78,12 +78,12 @@ class Frame:
         }
 
     def _usage(self, finished: Finished) -> dict[str, Any]:
-        totals = usage(self._turn.prompt_tokens, finished.completion_tokens)
+        totals = usage(self._turn, [finished])
         return {
             "input_tokens": totals["prompt_tokens"],
             "input_tokens_details": {**totals["prompt_tokens_details"], "cache_write_tokens": 0},
             "output_tokens": totals["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": finished.reasoning_tokens},
+            "output_tokens_details": totals["completion_tokens_details"],
             "total_tokens": totals["total_tokens"],
         }
 
