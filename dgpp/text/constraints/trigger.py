@@ -52,7 +52,7 @@ class Tail:
     def said(self) -> int:
         """How many bytes of an opener's text have just been said."""
         text = self._trigger.before
-        return next(k for k in range(min(len(self._data), len(text) - 1), -1, -1) if self._data.endswith(text[:k]))
+        return next((k for k in range(min(len(self._data), len(text) - 1), 0, -1) if self._data.endswith(text[:k])), 0)
 
     def add(self, token: int, vocabulary: TokenVocabulary) -> bytes | None:
         """Goes on past `token`. The text that follows the opener within it, where it completes one; else None."""
