@@ -148,9 +148,10 @@ def test_L8_a_malformed_block_is_shown_and_counted_where_nothing_masks(bench: Ma
 def test_L8_once_a_block_begins_it_cannot_be_malformed(bench: Make) -> None:
     made = tool_bench(bench, "</think>\n\nSo: <tool_call>\nwell, whatever: get_weather(Paris)")
     body, _ = both_ways(made, tools=[WEATHER], max_tokens=400)
-    for call in message(body)["tool_calls"]:
-        assert call["function"]["name"] == "get_weather"
-        assert "city" in json.loads(call["function"]["arguments"])
+    assert message(body)["content"] == "So: "
+    (call,) = message(body)["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+    assert set(json.loads(call["function"]["arguments"])) <= {"city", "days"}
 
 
 def test_api_6_1_calls_of_two_choices_have_ids_of_their_own(bench: Make) -> None:
