@@ -1,4 +1,4 @@
-"""Tools over HTTP: what reaches the prompt, what comes back, and what the model cannot do otherwise (spec/api.md §7)."""
+"""Tools over HTTP: what reaches the prompt, what comes back, what the model cannot do otherwise (spec/api.md §7)."""
 
 from __future__ import annotations
 
