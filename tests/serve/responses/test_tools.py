@@ -1,0 +1,117 @@
+"""Thinking, tools and structured output of the Responses API with a model that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.serve.responses.support import PATH, asked, both_ways
+from tests.serve.support import MARKERS, Bench, ids
+from tests.text.templates import QWEN38
+
+CALL = "<tool_call>\n<function=look>\n<parameter=place>\nKöln\n</parameter>\n</function>\n</tool_call>"
+NOTED = "<tool_call>\n<function=note>\n<parameter=input>\nline\n</parameter>\n</function>\n</tool_call>"
+LOOK = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks at a place.",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+}
+NOTE = {"type": "custom", "name": "note", "description": "Writes something down."}
+
+
+def model(bench: Callable[..., Bench], script: Any) -> Bench:
+    return bench(script, template=QWEN38, markers=MARKERS, info=Bench.info(position_ceiling=4096))
+
+
+def test_thinking_text_and_calls(bench: Callable[..., Bench]) -> None:
+    made = model(bench, f"I look.\n</think>\n\nOne moment.\n\n{CALL}\n{NOTED}")
+    body, _ = both_ways(made, tools=[LOOK, NOTE])
+    assert [item["type"] for item in body["output"]] == ["reasoning", "message", "function_call", "custom_tool_call"]
+    thinking, said, call, note = body["output"]
+    assert thinking["content"][0]["text"].strip() == "I look."
+    assert said["content"][0]["text"].strip() == "One moment."
+    assert call["arguments"] == '{"place": "Köln"}'
+    assert note["input"] == "line"
+    assert body["usage"]["output_tokens_details"]["reasoning_tokens"] == len("I look.\n") + 1
+    assert body["tools"] == [LOOK, NOTE]
+    assert "Looks at a place." in made.prompts()[0]
+
+
+@pytest.mark.parametrize("kept", range(1, 74, 3))
+def test_cut_anywhere(bench: Callable[..., Bench], kept: int) -> None:
+    body, _ = both_ways(model(bench, f"Hm.\n</think>\n\n{CALL}"), tools=[LOOK], max_output_tokens=kept)
+    assert body["status"] == "incomplete"
+    assert body["usage"]["output_tokens"] == kept
+
+
+def test_a_conversation_with_a_result(bench: Callable[..., Bench]) -> None:
+    scripts = iter([f"I look.\n</think>\n\n{CALL}", "Good.\n</think>\n\nIt rains."])
+    made = model(bench, lambda request, index: ids(next(scripts)))
+    history: list[Any] = [{"role": "user", "content": "Weather?"}]
+    first = made.client.post(PATH, json=asked(input=history, tools=[LOOK])).get_json()
+    history += first["output"]
+    history.append({"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "rain"})
+    second = made.client.post(PATH, json=asked(input=history, tools=[LOOK])).get_json()
+    assert [item["type"] for item in second["output"]] == ["reasoning", "message"]
+    assert second["output"][1]["content"][0]["text"].strip() == "It rains."
+    prompt = made.prompts()[1]
+    for kept in ("I look.", "<parameter=place>\nKöln\n</parameter>", "<tool_response>\nrain\n</tool_response>"):
+        assert kept in prompt
+
+
+def test_no_thinking(bench: Callable[..., Bench]) -> None:
+    body, _ = both_ways(model(bench, "Yes."), reasoning={"effort": "none"})
+    assert [item["type"] for item in body["output"]] == ["message"]
+    assert body["reasoning"] == {"effort": "none", "summary": None}
+
+
+def test_a_schema_is_enforced(bench: Callable[..., Bench]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["yes"]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
+    body, _ = both_ways(model(bench, 'Hm.\n</think>\n\n{"a": "yes"}'), text={"format": form})
+    assert body["output"][-1]["content"][0]["text"].strip() == '{"a": "yes"}'
+    assert body["text"]["format"] == form
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"tools": [{**LOOK, "name": "a b"}]}, None, "tools[0].name"),
+        ({"tools": [LOOK, LOOK]}, None, "tools[1].name"),
+        ({"tools": [{**LOOK, "parameters": 1}]}, None, "tools[0].parameters"),
+        ({"tools": [NOTE, {**NOTE, "name": "n", "format": {"type": "x"}}]}, None, "tools[1].format.type"),
+        (
+            {"tools": [{**NOTE, "format": {"type": "grammar", "syntax": "lark", "definition": "start: ("}}]},
+            "invalid_grammar",
+            "tools[0].format",
+        ),
+        (
+            {"tools": [{**LOOK, "strict": True, "parameters": {"type": "object", "if": {}}}]},
+            "unsupported_schema",
+            "tools[0].parameters.if",
+        ),
+        ({"tools": [LOOK], "tool_choice": {"type": "function", "name": "other"}}, None, "tool_choice.name"),
+        ({"tool_choice": "required"}, None, "tool_choice"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "strict": True, "schema": {"if": {}}}}},
+            "unsupported_schema",
+            "text.format.schema.if",
+        ),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, None, "text.format.name"),
+        ({"reasoning": {"effort": "huge"}}, None, "reasoning.effort"),
+    ],
+)
+def test_errors_name_what_was_sent(
+    bench: Callable[..., Bench], fields: dict[str, Any], code: str | None, param: str
+) -> None:
+    reply = model(bench, "x").client.post(PATH, json=asked(**fields))
+    error = reply.get_json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (400, code, param)
