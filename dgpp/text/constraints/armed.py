@@ -196,7 +196,8 @@ class Armed:
         assert thinking is not None
         if token == thinking.closer:
             return self._begin()
-        if not self._forced and self._look_for_calls(token):
+        trigger = self._shape.trigger
+        if trigger is not None and trigger.id is not None and not self._forced and self._look_for_calls(token):
             return None
         self._thought += 1
         if self._thought == thinking.budget:

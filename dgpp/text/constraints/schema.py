@@ -18,7 +18,8 @@ import llguidance
 from dgpp.text.constraints.errors import GrammarError
 from dgpp.text.constraints.keywords import ALL_TYPES, ENFORCED, IGNORED, OF_TYPE, WITHOUT_EFFECT
 from dgpp.text.constraints.limits import DEFAULT_LIMITS, Limits
-from dgpp.text.constraints.schema_leaves import literal, numbers, strings
+from dgpp.text.constraints.schema_leaves import literal, strings
+from dgpp.text.constraints.schema_numbers import numbers
 from dgpp.text.constraints.schema_refs import References
 from dgpp.text.constraints.schema_report import Place
 from dgpp.text.constraints.schema_shapes import arrays, objects
