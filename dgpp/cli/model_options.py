@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dgpp.cli.flag_group import takes_group
 from dgpp.engine.options import CHOICES, ModelOptions, OptionsError
 
 HELP = {
@@ -25,19 +25,7 @@ HELP = {
 
 def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with a flag for every model option instead of its parameter `options`, which it gets from them."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
-    flags = [_flag(key) for key in HELP]
-
-    @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        given = {key: arguments.pop(key) for key in HELP}
-        command(**arguments, options=model_options(given))
-
-    parameters = [*own, *flags]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return takes_group(command, "options", [_flag(key) for key in HELP], model_options)
 
 
 def model_options(given: Mapping[str, Any]) -> ModelOptions:

@@ -8,21 +8,17 @@ from typing import Annotated
 
 import typer
 
+from dgpp.cli.http_options import takes_http_options
 from dgpp.cli.model_options import takes_model_options
 from dgpp.cli.opening import allow_virtual_devices, open_for_command, text_side
 from dgpp.engine.options import ModelOptions
+from dgpp.serve.settings import Settings
 
 
+@takes_http_options
 @takes_model_options
 def serve(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; the default only serves this machine.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 18080,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="DGPP_API_KEY", help="Require this Bearer token on every request.")
-    ] = None,
     served_model_name: Annotated[
         list[str] | None, typer.Option(help="Name the model is served under; may be given several times.")
     ] = None,
@@ -33,12 +29,6 @@ def serve(
     prefill_budget_tokens: Annotated[
         int, typer.Option(min=1, help="Prompt tokens a step may read while other requests decode.")
     ] = 240,
-    default_max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Answer tokens when a request names none; else what the context leaves.")
-    ] = None,
-    max_body_bytes: Annotated[int, typer.Option(min=1, help="Largest request body.")] = 256 * 1024 * 1024,
-    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = 64,
-    sse_ping_interval: Annotated[int, typer.Option(help="Seconds of silence before a keep-alive; -1: none.")] = 30,
     temperature: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Default where a request has none.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Default where a request has none.")] = None,
@@ -55,29 +45,17 @@ def serve(
         bool, typer.Option(help="Read all files once more, beside serving, for their SHA-256 in /v1/models/{id}.")
     ] = True,
     *,
+    settings: Settings,
     options: ModelOptions,
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
     from dgpp.serve.decoding import sampling_defaults
     from dgpp.serve.prompt import Prompts
-    from dgpp.serve.settings import Settings
     from dgpp.serve.template_kwargs import default_template_kwargs
 
     logging.basicConfig(format="dgpp: %(message)s")
     logging.getLogger("dgpp").setLevel(logging.INFO)
     allow_virtual_devices(world)
-    try:
-        settings = Settings(
-            host=host,
-            port=port,
-            api_key=api_key,
-            max_body_bytes=max_body_bytes,
-            max_connections=max_connections,
-            sse_ping_interval=sse_ping_interval,
-            default_max_tokens=default_max_tokens,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
     from dgpp.checkpoint.digests import BackgroundDigests
     from dgpp.engine.engine import LocalEngine
@@ -97,22 +75,26 @@ def serve(
         raise typer.BadParameter(str(error)) from None
     engine = LocalEngine(opened.core, queue_limit=queue_limit, prefill_budget=prefill_budget_tokens)
     names = tuple(served_model_name or ["dgpp-embedded" if model is None else model])
-    service = Service(
-        engine,
-        text.tokenizer,
-        text.template,
-        names=names,
-        eos=text.eos,
-        settings=settings,
-        sampling_defaults=defaults,
-        template_defaults=template_defaults,
-        digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
-    )
     try:
+        service = Service(
+            engine,
+            text.tokenizer,
+            text.template,
+            names=names,
+            eos=text.eos,
+            settings=settings,
+            sampling_defaults=defaults,
+            template_defaults=template_defaults,
+            digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
+        )
         server = HttpServer(service, settings)
+    except ValueError as error:  # a directory for files that cannot be used
+        engine.shutdown()
+        raise typer.BadParameter(str(error)) from None
     except OSError as error:
         engine.shutdown()
-        raise typer.BadParameter(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        where = f"{settings.host}:{settings.port}"
+        raise typer.BadParameter(f"cannot listen on {where}: {error.strerror or error}") from None
     info = engine.info
     print(
         f"dgpp: serving {', '.join(names)} ({opened.family.name}, kernels {opened.core.kernels.name}, world {world}, "

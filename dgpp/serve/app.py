@@ -1,58 +1,82 @@
-"""The Flask application: routes, the API key, and errors in OpenAI's shape, whatever goes wrong."""
+"""The Flask application: routes, what every request goes through, and errors in OpenAI's shape, whatever goes wrong."""
 
 from __future__ import annotations
 
-import hmac
 import logging
+from threading import Event
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from dgpp.serve import chat, completions, health, metrics, models
-from dgpp.serve.errors import INTERNAL, REQUEST_TOO_LARGE, UNAUTHORIZED, ApiError, ErrorKind
-from dgpp.serve.replies import error_reply
+from dgpp.serve import (
+    anthropic,
+    chat,
+    completions,
+    cors,
+    file_routes,
+    health,
+    keys,
+    metrics,
+    models,
+    request_ids,
+    responses,
+)
+from dgpp.serve.errors import (
+    ENGINE_STATES,
+    INTERNAL,
+    REQUEST_TOO_LARGE,
+    SERVER_SHUTDOWN,
+    ApiError,
+    ErrorKind,
+)
+from dgpp.serve.replies import OVERLOAD_STATUS, error_reply
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(service: Service, settings: Settings) -> Flask:
-    """The WSGI application that serves `service`."""
+def create_app(service: Service, settings: Settings, closing: Event | None = None) -> Flask:
+    """The WSGI application that serves `service`. While `closing` is set, work that is not begun is refused."""
+    closing = closing or Event()
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.config[OVERLOAD_STATUS] = settings.overload_status
     app.url_map.merge_slashes = False
-    for surface in (chat, completions, models, health, metrics):
+    for surface in (chat, completions, responses, anthropic, file_routes, models, metrics):
         app.register_blueprint(surface.blueprint(service))
+    app.register_blueprint(health.blueprint(service, closing))
+    request_ids.install(app)
+    if settings.cors_origins:
+        cors.install(app, settings.cors_origins)
     if settings.api_key is not None:
-        _require_key(app, settings.api_key)
-    _shape_errors(app, service, settings)
+        keys.install(app, settings.api_key)
+    _refuse_when_closing(app, closing)
+    _count_refusals(app, service)
+    _shape_errors(app, settings)
     return app
 
 
-def _require_key(app: Flask, key: str) -> None:
+def _refuse_when_closing(app: Flask, closing: Event) -> None:
     @app.before_request
     def check() -> None:
-        # WSGI hands header bytes over as Latin-1 characters.
-        scheme, _, sent = request.headers.get("Authorization", "").encode("latin-1").partition(b" ")
-        right = hmac.compare_digest(sent, key.encode("utf-8")) and scheme.lower() == b"bearer"
-        if request.path != "/health" and not right:
-            raise ApiError(UNAUTHORIZED, "Send the API key of this server as 'Authorization: Bearer KEY'.")
+        if closing.is_set() and request.method == "POST":
+            raise ApiError(SERVER_SHUTDOWN, ENGINE_STATES["server_shutdown"])
 
 
-def _shape_errors(app: Flask, service: Service, settings: Settings) -> None:
-    def reply(error: ApiError) -> Response:
-        if error.kind.status < 500:
+def _count_refusals(app: Flask, service: Service) -> None:
+    @app.after_request
+    def count(response: Response) -> Response:
+        if 400 <= response.status_code < 500:
             service.telemetry.count("rejects_bad")
-        response = error_reply(error)
-        if error.kind is UNAUTHORIZED:
-            response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
+
+def _shape_errors(app: Flask, settings: Settings) -> None:
     @app.errorhandler(ApiError)
     def refused(error: ApiError) -> Response:
-        return reply(error)
+        return anthropic.error_reply(error) if anthropic.owns(request.path) else error_reply(error)
 
     @app.errorhandler(HTTPException)
     def routed(error: HTTPException) -> Response:
@@ -66,12 +90,12 @@ def _shape_errors(app: Flask, service: Service, settings: Settings) -> None:
                 shaped = ApiError(REQUEST_TOO_LARGE, f"The body exceeds max_body_bytes ({settings.max_body_bytes}).")
             case _:
                 shaped = ApiError(ErrorKind(status), error.name)
-        response = reply(shaped)
+        response = refused(shaped)
         if status == 405:
             response.headers.extend(pair for pair in error.get_headers() if pair[0] == "Allow")
         return response
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> Response:
-        logger.error("%s %s failed", request.method, request.path, exc_info=error)
-        return reply(ApiError(INTERNAL, "The server failed; its log says why."))
+        logger.error("%s failed", request_ids.described(), exc_info=error)
+        return refused(ApiError(INTERNAL, "The server failed; its log says why."))

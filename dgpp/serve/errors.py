@@ -35,6 +35,8 @@ CONSTRAINT_FAILED = ErrorKind(400, "constraint_failed")
 UNAUTHORIZED = ErrorKind(401, "invalid_api_key")
 MODEL_NOT_FOUND = ErrorKind(404, "model_not_found")
 REQUEST_TOO_LARGE = ErrorKind(413, "request_too_large")
+TOO_MANY_REQUESTS = ErrorKind(429, "overloaded", retry_after=1)
+"""What OVERLOADED is told as where the operator asks for 429."""
 INTERNAL = ErrorKind(500)
 OVERLOADED = ErrorKind(503, "overloaded", retry_after=1)
 SERVER_SHUTDOWN = ErrorKind(503, "server_shutdown", retry_after=10)

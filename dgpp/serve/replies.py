@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flask import Response, g, request
+from flask import Response, current_app, g, request
 
-from dgpp.serve import sse
-from dgpp.serve.errors import INTERNAL, UNAUTHORIZED, ApiError
+from dgpp.serve import request_ids, sse
+from dgpp.serve.errors import INTERNAL, OVERLOADED, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError, error_body
 from dgpp.serve.transport import ON_DISCONNECT
 from dgpp.serve.turn import Turn
 
 logger = logging.getLogger(__name__)
+
+OVERLOAD_STATUS = "OVERLOAD_STATUS"
+"""The key of the application's configuration that says with which status a full queue is answered."""
 
 Chunks = Iterator[dict[str, Any] | None]
 Asked = TypeVar("Asked")
@@ -37,10 +40,13 @@ def json_reply(value: dict[str, Any], status: int = 200) -> Response:
 def error_reply(error: ApiError, body: dict[str, Any] | None = None) -> Response:
     """The response for an error, with the headers that belong to its kind. `body` stands in for OpenAI's error object
     on surfaces that have another one."""
-    response = json_reply(error.body() if body is None else body, error.kind.status)
-    if error.kind.retry_after is not None:
-        response.headers["Retry-After"] = str(error.kind.retry_after)
-    if error.kind is UNAUTHORIZED:
+    kind = error.kind
+    if kind is OVERLOADED and current_app.config[OVERLOAD_STATUS] == TOO_MANY_REQUESTS.status:
+        kind = TOO_MANY_REQUESTS
+    response = json_reply(error_body(kind, error.message, error.param) if body is None else body, kind.status)
+    if kind.retry_after is not None:
+        response.headers["Retry-After"] = str(kind.retry_after)
+    if kind is UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
@@ -64,7 +70,7 @@ def event_stream(
 
     An unforeseen exception becomes the event that `failed` makes: the headers are out already.
     """
-    name = f"{g.get('request_id', '-')} {turn.id}"
+    name = f"{request_ids.current()} {turn.id}"
 
     def body() -> Iterator[bytes]:
         try:

@@ -1,14 +1,15 @@
-"""The production server: waitress with a thread for every connection, ended in an orderly way.
+"""The production server: waitress with a thread for every running request, ended in an orderly way.
 
-A worker thread belongs to a connection only while a request runs on it, and every event of a stream is handed to the
-socket before the next one is awaited. On a stop, new requests get 503 `server_shutdown`, running ones their error
-event, and the process waits until these answers have left.
+Every event of a stream is handed to the socket before the next one is awaited. On a stop, new requests get 503
+`server_shutdown` at once; running ones may go on for `drain_seconds` and then get their error event (an answer in one
+piece a 503); the process waits until these answers have left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,14 +17,18 @@ from typing import Any
 
 from waitress.adjustments import Adjustments
 from waitress.channel import ClientDisconnected
-from waitress.task import ThreadedTaskDispatcher
 
 from dgpp.serve.app import create_app
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
 from dgpp.serve.transport import Listener
+from dgpp.serve.workers import Workers
 
 MAX_HEADER_BYTES = 16 * 1024
+SEND_BUFFER_BYTES = 32 * 1024
+"""What the kernel is asked to keep for a client that does not read (Linux takes twice that). Left to itself it would
+take megabytes, and it would be long before a stream is seen to stall. It tells of room again when a third is free, so a
+client has to take some 20 KB within `write_timeout`."""
 LOOKAHEAD = 8
 """Pipelined requests read ahead of the running one. Reading on is what shows that a client has gone."""
 
@@ -40,26 +45,35 @@ class HttpServer:
             adjustments = self._adjustments(settings)
         except ValueError:
             raise OSError(f"{settings.host!r} is no host name or address that can be resolved here") from None
-        dispatcher = ThreadedTaskDispatcher()
-        application = headers_at_once(create_app(service, settings))
-        self._listener = Listener(application, dispatcher=dispatcher, adj=adjustments)
+        self._closing = threading.Event()
+        application = headers_at_once(create_app(service, settings, self._closing))
+        workers = Workers(settings.max_connections)
+        self._listener = Listener(application, dispatcher=workers, adj=adjustments)
         self._listener.max_connections = settings.max_connections
-        dispatcher.set_thread_count(settings.max_connections)
+        self._listener.write_timeout = settings.write_timeout
         self._thread: threading.Thread | None = None
         self._stopping = threading.Lock()
 
     @staticmethod
     def _adjustments(settings: Settings) -> Adjustments:
-        return Adjustments(
+        adjustments = Adjustments(
             host=settings.host,
             port=settings.port,
             ident="dgpp",
             channel_request_lookahead=LOOKAHEAD,
             channel_timeout=settings.idle_timeout,
+            cleanup_interval=1,
+            outbuf_high_watermark=settings.max_unsent_bytes,
             max_request_header_size=MAX_HEADER_BYTES,
             max_request_body_size=settings.max_body_bytes + 1,  # waitress refuses from this size on
             connection_limit=2**31,  # Listener.max_connections answers instead of leaving clients in the backlog
         )
+        adjustments.socket_options = [
+            *Adjustments.socket_options,
+            (socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES),
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        ]
+        return adjustments
 
     @property
     def url(self) -> str:
@@ -91,10 +105,15 @@ class HttpServer:
                 signal.signal(number, previous[number])
 
     def stop(self) -> None:
-        """Ends the engine, lets open responses say so, and stops listening. Returns when that is done."""
+        """Lets running answers end for `drain_seconds`, ends the engine, lets what is still open say so, and stops
+        listening. Returns when that is done."""
         with self._stopping:
             if self._listener.stopped:
                 return
+            self._closing.set()
+            drained = time.monotonic() + self._settings.drain_seconds
+            while self._service.telemetry.open_requests() and time.monotonic() < drained:
+                time.sleep(0.01)
             deadline = time.monotonic() + self._settings.shutdown_timeout
             self._service.shutdown(self._settings.shutdown_timeout)
             while not self._listener.flushed() and time.monotonic() < deadline:

@@ -1,4 +1,5 @@
-"""The parts of waitress that the HTTP contract needs otherwise: JSON errors, request forms, and hang-ups told at once.
+"""The parts of waitress that the HTTP contract needs otherwise: JSON errors, request forms, hang-ups told at once, and
+clients that do not read dropped.
 
 Replaced are the parser, task and channel classes, which waitress names in class attributes for that, the accept and the
 loop. A channel keeps reading while its request runs (`channel_request_lookahead`), which is how a closed or
@@ -8,7 +9,9 @@ half-closed connection is seen before anything is written.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +25,16 @@ from waitress.utilities import BadRequest, Error, ServerNotImplemented
 from dgpp.serve.errors import REQUEST_TOO_LARGE, ErrorKind, error_body
 from dgpp.serve.sse import encode_json
 
+logger = logging.getLogger(__name__)
+
 ON_DISCONNECT = "dgpp.on_disconnect"
 """The WSGI environment's key of a function that takes what to call when the client has hung up."""
 
-_REFUSED_CONNECTION = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_REFUSED_CONNECTION = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+)
+_SWEEP_SECONDS = 0.25
+"""How often the loop looks for connections that ought to be dropped."""
 
 
 class LengthRequired(Error):
@@ -40,6 +49,10 @@ class Parser(HTTPRequestParser):
 
     _judged = False
 
+    def __init__(self, adj: Any) -> None:
+        super().__init__(adj)
+        self.begun = time.monotonic()
+
     def received(self, data: bytes) -> int:
         """Takes bytes, returns how many belong to this request, and sets `error` when it is refused."""
         try:
@@ -53,6 +66,8 @@ class Parser(HTTPRequestParser):
             if self.error is None:
                 self.error = self._refusal()
                 self.completed = self.completed or self.error is not None
+            if self.completed:
+                self.expect_continue = False  # there is no body, or none is wanted: waitress would wait for it
         return consumed
 
     def _refusal(self) -> Error | None:
@@ -91,6 +106,12 @@ class Task(WSGITask):
         environ[ON_DISCONNECT] = self.channel.on_disconnect
         return environ
 
+    def set_close_on_finish(self) -> None:
+        """Closes the connection behind this response, unless the only reason is that its length was not known: the
+        last chunk ends a chunked response as well as a close does."""
+        if not self.chunked_response:
+            super().set_close_on_finish()
+
 
 class Channel(HTTPChannel):
     """A connection that tells its running request when the client is gone."""
@@ -102,6 +123,7 @@ class Channel(HTTPChannel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._hook_lock = threading.Lock()
         self._hook: Callable[[], None] | None = None
+        self._taken = time.monotonic()  # when the client last took a byte, or bytes began to wait for it
         super().__init__(*args, **kwargs)
 
     def on_disconnect(self, hook: Callable[[], None]) -> None:
@@ -112,6 +134,26 @@ class Channel(HTTPChannel):
                 self._hook = hook
                 return
         hook()
+
+    def write_soon(self, data: Any) -> int:
+        """Sends `data` or lets it wait for the client; waits itself while too much does. Raises ClientDisconnected."""
+        if not self.total_outbufs_len:
+            self._taken = time.monotonic()
+        written: int = super().write_soon(data)
+        return written
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        sent: bool = super()._flush_some(do_close=do_close)
+        if sent:
+            self._taken = time.monotonic()
+        return sent
+
+    def is_stalled(self, now: float, write_timeout: float, header_timeout: float) -> bool:
+        """Whether bytes have waited for the client, or the rest of a header has not come, for too long."""
+        if self.total_outbufs_len:
+            return now - self._taken > write_timeout
+        coming = self.request
+        return coming is not None and not coming.headers_finished and now - coming.begun > header_timeout
 
     def handle_close(self) -> None:
         """Closes the socket and tells the request."""
@@ -129,10 +171,12 @@ class Channel(HTTPChannel):
 
 
 class Listener(TcpWSGIServer):
-    """The listening socket and its loop. `max_connections` beyond which a connection gets a bare 503."""
+    """The listening socket and its loop. Beyond `max_connections` a connection gets a bare 503; one whose client takes
+    no byte for `write_timeout` seconds while bytes wait for it is dropped."""
 
     channel_class = Channel
     max_connections = 64
+    write_timeout = 60.0
     stopped = False
 
     def handle_accept(self) -> None:
@@ -149,10 +193,21 @@ class Listener(TcpWSGIServer):
 
     def run(self) -> None:
         """Serves until `stop`."""
+        next_sweep = 0.0
         while not self.stopped:
             wasyncore.loop(timeout=self.adj.asyncore_loop_timeout, use_poll=True, map=self._map, count=1)
+            now = time.monotonic()
+            if now >= next_sweep:
+                next_sweep = now + _SWEEP_SECONDS
+                self._drop_stalled(now)
         self.task_dispatcher.shutdown(timeout=1)
         wasyncore.close_all(self._map)
+
+    def _drop_stalled(self, now: float) -> None:
+        for channel in list(self.active_channels.values()):
+            if channel.is_stalled(now, self.write_timeout, self.adj.channel_timeout):
+                logger.info("a connection is dropped: its client takes or sends nothing")
+                channel.handle_close()
 
     def stop(self) -> None:
         """Ends `run`; from any thread."""
