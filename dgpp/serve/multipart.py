@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.http import parse_options_header
-from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, Preamble
 
 from dgpp.serve.errors import INVALID, ApiError
 from dgpp.serve.file_store import PURPOSES
@@ -35,42 +33,62 @@ def parse_upload(content_type: str, body: bytes) -> Upload:
     if kind != "multipart/form-data" or not _BOUNDARY.fullmatch(boundary):
         message = "Send multipart/form-data with a boundary of 1 to 70 characters."
         raise ApiError(INVALID, message)
-    parts = _parts(boundary.encode("ascii"), body)
+    parts = _parts(boundary, body)
     for name in ("file", "purpose"):
-        if sum(part.name == name for part, _ in parts) != 1:
+        if sum(part.name == name for part in parts) != 1:
             raise ApiError(INVALID, f"Send exactly one field {name}.", name)
-    for part, _ in parts:
+    for part in parts:
         if part.name not in ("file", "purpose"):
             raise ApiError(INVALID, f"There is no field {part.name!r}; send file and purpose.", part.name)
-    found = {part.name: (part, data) for part, data in parts}
-    (file, data), (field, purpose) = found["file"], found["purpose"]
-    if not isinstance(file, File) or not file.filename or len(file.filename.encode()) > MAX_NAME_BYTES:
+    file, purpose = (next(part for part in parts if part.name == name) for name in ("file", "purpose"))
+    if not file.filename or len(file.filename.encode()) > MAX_NAME_BYTES:
         raise ApiError(INVALID, f"file must be sent with a file name of 1 to {MAX_NAME_BYTES} bytes.", "file")
-    if isinstance(field, File) or purpose.decode("utf-8", "replace") not in PURPOSES:
+    if purpose.filename is not None or purpose.data not in (known.encode() for known in PURPOSES):
         raise ApiError(INVALID, f"purpose must be one of {', '.join(PURPOSES)}.", "purpose")
-    return Upload(file.filename, purpose.decode(), data)
+    return Upload(file.filename, purpose.data.decode(), file.data)
 
 
-def _parts(boundary: bytes, body: bytes) -> list[tuple[Field | File, bytes]]:
-    """The parts of a body that is well formed to its end."""
-    decoder = MultipartDecoder(boundary, max_parts=8)
-    decoder.receive_data(body)
-    decoder.receive_data(None)
-    parts: list[tuple[Field | File, bytearray]] = []
+@dataclass(frozen=True)
+class _Part:
+    name: str
+    filename: str | None
+    data: bytes
+
+
+def _parts(boundary: str, body: bytes) -> list[_Part]:
+    """The parts of a body that is well formed to its end.
+
+    Only a whole line, with CRLF before and after it, delimits: werkzeug's decoder also takes a lone CR or LF, of which
+    text files are full.
+    """
+    line = re.compile(rb"\r\n--" + re.escape(boundary.encode("ascii")) + rb"(?:[ \t]*(?=\r\n)|(--)[ \t]*(?:\r\n)?\Z)")
+    parts: list[_Part] = []
+    begin = None
+    for found in line.finditer(b"\r\n" + body):
+        if begin is None and found.start() != 0:
+            break
+        if begin is not None:
+            parts.append(_part(found.string[begin : found.start()]))
+        begin = found.end()
+        if found.group(1):
+            return parts
+    raise _malformed()
+
+
+def _part(data: bytes) -> _Part:
+    """The part in the bytes between two delimiters, which begin with the end of the first one's line."""
+    head, blank, content = data.partition(b"\r\n\r\n")
     try:
-        while True:
-            event = decoder.next_event()
-            match event:
-                case Preamble() | Epilogue() if event.data.strip():
-                    raise ValueError
-                case Epilogue():
-                    return [(part, bytes(data)) for part, data in parts]
-                case Field() | File():
-                    if not isinstance(event.name, str):
-                        raise ValueError
-                    parts.append((event, bytearray()))
-                case Data():
-                    parts[-1][1].extend(event.data)
-    except (ValueError, AttributeError, RequestEntityTooLarge):
-        # The decoder raises an AttributeError where the line break after a part's head is missing.
-        raise ApiError(INVALID, "The body is not well-formed multipart/form-data of its boundary.") from None
+        lines = head.decode("utf-8").split("\r\n")[1:]
+    except UnicodeDecodeError:
+        raise _malformed() from None
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    kind, options = parse_options_header(headers.get("content-disposition"))
+    plain = headers.get("content-transfer-encoding", "binary").lower() in ("binary", "8bit", "7bit")
+    if not blank or not plain or len(headers) != len(lines) or kind != "form-data" or "name" not in options:
+        raise _malformed()
+    return _Part(options["name"], options.get("filename"), content)
+
+
+def _malformed() -> ApiError:
+    return ApiError(INVALID, "The body is not well-formed multipart/form-data of its boundary.")

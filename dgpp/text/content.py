@@ -8,6 +8,9 @@ from typing import Any
 
 from dgpp.text.message_error import MessageError
 
+_IMAGE_TYPES = ("image_url", "image", "input_image")
+_IMAGES = "is not supported: images are not read here, and nothing is fetched"
+
 
 @dataclass(frozen=True)
 class Content:
@@ -46,7 +49,8 @@ def parse_content(value: Any, role: str, at: str) -> Content:
             text.append(_string(part, "refusal", here))
         elif kind != "redacted_thinking" or role != "assistant":
             param = f"{here}.type"
-            raise MessageError(param, f"{param} {kind!r} is not supported here", "unsupported_content_type")
+            why = _IMAGES if kind in _IMAGE_TYPES else "is not supported here"
+            raise MessageError(param, f"{param} {kind!r} {why}", "unsupported_content_type")
     return Content("".join(text), "\n\n".join(filter(None, thinking)) or None)
 
 
