@@ -26,13 +26,6 @@ WEATHER = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs the clients."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.clients)
-
-
 @pytest.fixture(scope="session")
 def smollm2() -> Iterator[str]:
     """The base URL of SmolLM2 with a chat template for tools."""

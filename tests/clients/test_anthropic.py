@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-anthropic = pytest.importorskip("anthropic")
+from tests.clients.conftest import SMOLLM2
+from tests.clients.scripted_server import NAME
 
-from tests.clients.conftest import SMOLLM2  # noqa: E402
-from tests.clients.scripted_server import NAME  # noqa: E402
+pytestmark = pytest.mark.clients
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 TOOL = {
@@ -20,7 +20,7 @@ TOOL = {
 
 
 def client(url: str) -> Any:
-    return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0, timeout=300)
+    return pytest.importorskip("anthropic").Anthropic(base_url=url, api_key="none", max_retries=0, timeout=300)
 
 
 def test_messages_of_smollm2(smollm2: str) -> None:

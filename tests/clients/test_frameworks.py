@@ -19,6 +19,8 @@ from tests.clients.conftest import SMOLLM2
 from tests.clients.scripted_server import NAME
 from tests.clients.test_openai import QUESTION, TOOL
 
+pytestmark = pytest.mark.clients
+
 
 class City(pydantic.BaseModel):
     """A city and how many people live there."""

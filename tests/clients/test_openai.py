@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openai
 import pydantic
 import pytest
 
-openai = pytest.importorskip("openai")
+from tests.clients.conftest import EMBEDDED, SMOLLM2
+from tests.clients.scripted_server import NAME
 
-from tests.clients.conftest import EMBEDDED, SMOLLM2  # noqa: E402
-from tests.clients.scripted_server import NAME  # noqa: E402
+pytestmark = pytest.mark.clients
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 TOOL = {
