@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Annotated
 
 import typer
@@ -16,6 +15,9 @@ from dgpp.serve.settings import Settings
 
 
 @takes_http_options
+logger = logging.getLogger(__name__)
+
+
 @takes_model_options
 def serve(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
@@ -96,10 +98,10 @@ def serve(
         where = f"{settings.host}:{settings.port}"
         raise typer.BadParameter(f"cannot listen on {where}: {error.strerror or error}") from None
     info = engine.info
-    print(
-        f"dgpp: serving {', '.join(names)} ({opened.family.name}, kernels {opened.core.kernels.name}, world {world}, "
-        f"context {info.context_limit} tokens, {info.max_concurrency} at once) at {server.url}/v1",
-        file=sys.stderr,
-        flush=True,
-    )
+    what = f"{opened.family.name}, kernels {opened.core.kernels.name}, world {world}"
+    room = f"context {info.context_limit} tokens, {info.max_concurrency} at once"
+    # Through the log, whose lines no other thread can cut into.
+    logger.info("serving %s (%s, %s) at %s/v1", ", ".join(names), what, room, server.url)
+    if text.template is not None and service.served.dialect is None:
+        logger.info("the chat template shows no tool calls that are known here: requests with tools are refused")
     server.run()

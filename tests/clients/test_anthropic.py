@@ -24,7 +24,7 @@ def client(url: str) -> Any:
 
 
 def test_messages_of_smollm2(smollm2: str) -> None:
-    asked: dict[str, Any] = {"model": SMOLLM2, "messages": QUESTION, "temperature": 0, "max_tokens": 24}
+    asked: dict[str, Any] = {"model": SMOLLM2, "messages": QUESTION, "max_tokens": 24, "extra_body": {"temperature": 0}}
     whole = client(smollm2).messages.create(**asked)
     assert "Paris" in whole.content[0].text
     with client(smollm2).messages.stream(**asked) as stream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pydantic
@@ -29,6 +29,12 @@ TOOL = {
         "strict": True,
     },
 }
+
+
+class Colour(pydantic.BaseModel):
+    """What even the smallest model can end."""
+
+    colour: Literal["red", "green"]
 
 
 class City(pydantic.BaseModel):
@@ -95,8 +101,8 @@ def test_the_embedded_model(embedded: str) -> None:
     text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices)
     assert text == whole.choices[0].message.content
     assert text
-    parsed = client(embedded).chat.completions.parse(**{**asked, "max_tokens": 200}, response_format=City)
-    assert isinstance(parsed.choices[0].message.parsed, City)
+    parsed = client(embedded).chat.completions.parse(**{**asked, "max_tokens": 200}, response_format=Colour)
+    assert isinstance(parsed.choices[0].message.parsed, Colour)
 
 
 def test_a_tool_loop_with_thinking(scripted: str) -> None:
