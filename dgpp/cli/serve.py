@@ -14,10 +14,10 @@ from dgpp.engine.options import ModelOptions
 from dgpp.serve.settings import Settings
 
 
-@takes_http_options
 logger = logging.getLogger(__name__)
 
 
+@takes_http_options
 @takes_model_options
 def serve(
     model: Annotated[str | None, typer.Argument(help="Directory or hub id; the embedded model without one.")] = None,
