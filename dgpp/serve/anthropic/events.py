@@ -67,10 +67,11 @@ class _Block:
 
 
 class MessageEvents:
-    """Makes the events of one turn, and the message that they add up to."""
+    """Makes the events of one turn, and the message that they add up to. With `omits`, its thoughts are empty."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, *, omits: bool = False) -> None:
         self._turn = turn
+        self._omits = omits
         self._blocks: list[_Block] = []
         self._end: Ended | None = None
         self.failed: ApiError | None = None  # why the turn could not be brought to its end
@@ -107,7 +108,7 @@ class MessageEvents:
                 block = _Block(event, id)
                 self._blocks.append(block)
                 yield {"type": "content_block_start", "index": event.part, "content_block": block.empty()}
-            case PartText() if event.text:
+            case PartText() if event.text and not (self._omits and self._blocks[-1].opened.kind == "reasoning"):
                 self._blocks[-1].text.append(event.text)
                 yield self._delta(self._blocks[-1].delta(event.text))
             case PartClosed():

@@ -36,6 +36,7 @@ class Translated:
 
     chat: JsonObject
     paths: Paths
+    omits_thinking: bool
 
 
 def translate(sent: JsonObject, controls: Controls, *, counting: bool = False) -> Translated:
@@ -62,18 +63,27 @@ def translate(sent: JsonObject, controls: Controls, *, counting: bool = False) -
         "response_format": _response_format(output.get("format")),
         **extensions(sent),
     }
-    return Translated(chat_body({**fields, **_thinking(sent, output, controls, fields)}, sent), paths)
+    thinking = options(sent.get("thinking"), "thinking") or {"type": "adaptive"}
+    body = chat_body({**fields, **_thinking(thinking, output, controls, fields)}, sent)
+    return Translated(body, paths, _omits(thinking))
+
+
+def _omits(thinking: Mapping[str, Any]) -> bool:
+    """Whether thoughts are left out of the answer; a summary of them is the whole of them here."""
+    display = thinking.get("display")
+    if display not in (None, "summarized", "omitted"):
+        raise invalid("thinking.display", "must be summarized or omitted")
+    return display == "omitted"
 
 
 def _thinking(
-    sent: Mapping[str, Any], output: Mapping[str, Any], controls: Controls, fields: Mapping[str, Any]
+    thinking: Mapping[str, Any], output: Mapping[str, Any], controls: Controls, fields: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The chat fields about thinking.
 
     An effort is a hint in this API, so one that the model cannot be told is dropped. A model that always thinks is kept
     from it by a budget of nothing. Adaptive thinking is what the model does when it is told nothing.
     """
-    thinking = options(sent.get("thinking"), "thinking") or {"type": "adaptive"}
     possible = controls.mapping()
     effort = output.get("effort")
     if effort is not None and not (isinstance(effort, str) and effort in _EFFORTS):

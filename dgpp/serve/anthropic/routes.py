@@ -27,7 +27,7 @@ def blueprint(service: Service) -> Blueprint:
         with asked.paths.errors():
             chat = parse_chat(asked.chat, service.served)
             turn = start(service.chat, chat)
-        made = MessageEvents(turn)
+        made = MessageEvents(turn, omits=asked.omits_thinking)
         if chat.stream is None:
             return json_reply(made.whole())
         interval = service.ping_interval(chat.stream)

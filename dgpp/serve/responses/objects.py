@@ -19,6 +19,11 @@ from dgpp.text.events import Finished, LogprobEntry
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 _ID_PREFIXES: dict[PartKind, str] = {"reasoning": "rs", "text": "msg", "function": "fc", "custom": "ctc"}
+_TOOL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "function": {"description": None, "parameters": None, "strict": False},
+    "custom": {"description": None, "format": {"type": "text"}},
+}
+"""What a tool says of itself when nothing was said."""
 
 
 class Frame:
@@ -68,7 +73,7 @@ class Frame:
             "temperature": self._defaults.temperature if decoding.temperature is None else decoding.temperature,
             "text": {"format": text.get("format") or {"type": "text"}},
             "tool_choice": sent.get("tool_choice") or "auto",
-            "tools": sent.get("tools") or [],
+            "tools": [_TOOL_DEFAULTS[tool["type"]] | tool for tool in sent.get("tools") or []],
             "top_logprobs": decoding.logprobs or 0,
             "top_p": self._defaults.top_p if decoding.top_p is None else decoding.top_p,
             "truncation": "disabled",

@@ -105,6 +105,16 @@ def test_the_signature_belongs_to_the_thought(bench: Callable[..., Bench]) -> No
     assert len(one) == 32
 
 
+def test_thoughts_are_left_out_on_request(bench: Callable[..., Bench]) -> None:
+    made = speaking(bench, steps(*thought("Hm."), *said("a"), finished()))
+    body, _ = both_ways(made, thinking={"type": "adaptive", "display": "omitted"})
+    assert [block["type"] for block in body["content"]] == ["thinking", "text"]
+    assert body["content"][0]["thinking"] == ""
+    assert body["content"][0]["signature"] != ""
+    body, _ = both_ways(made, thinking={"type": "adaptive", "display": "summarized"})
+    assert body["content"][0]["thinking"] == "Hm."
+
+
 @pytest.mark.parametrize(
     ("text", "certain"),
     [

@@ -266,6 +266,8 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.2
         ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}, "tool_choice.disable_parallel_tool_use"),
         ({"thinking": {"type": "on"}}, "thinking.type"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "adaptive", "display": "all"}}, "thinking.display"),
+        ({"thinking": "on"}, "thinking"),
         ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
         ({"output_config": {"effort": "huge"}}, "output_config.effort"),
         ({"output_config": {"format": {"type": "text"}}}, "output_config.format.type"),

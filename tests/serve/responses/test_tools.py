@@ -36,7 +36,7 @@ def test_thinking_text_and_calls(bench: Callable[..., Bench]) -> None:
     assert call["arguments"] == '{"place": "Köln"}'
     assert note["input"] == "line"
     assert body["usage"]["output_tokens_details"]["reasoning_tokens"] == len("I look.\n") + 1
-    assert body["tools"] == [LOOK, NOTE]
+    assert body["tools"] == [{**LOOK, "strict": False}, {**NOTE, "format": {"type": "text"}}]
     assert "Looks at a place." in made.prompts()[0]
 
 
