@@ -23,7 +23,7 @@ from dgpp.text.constraints.schema_numbers import numbers
 from dgpp.text.constraints.schema_refs import References
 from dgpp.text.constraints.schema_report import Place
 from dgpp.text.constraints.schema_shapes import arrays, objects
-from dgpp.text.constraints.schema_unions import Disjoint, productive
+from dgpp.text.constraints.schema_unions import Disjoint, productive, width
 
 _OPTIONS = 200  # of one oneOf
 
@@ -137,6 +137,10 @@ class _Rewriter:
         self._applicators(node, result, at, merged)
         return result
 
+    def part(self, at: Place, schema: Mapping[str, Any]) -> None:
+        """Notes a rewritten schema that can be compiled by itself, and what it stands for."""
+        self._parts.append((at, as_text(schema)))
+
     def _check_keywords(self, node: Mapping[str, Any], at: Place) -> None:
         for key, value in node.items():
             if key in IGNORED or key in ENFORCED or (key.startswith("x-") and not key.startswith("x-dgpp")):
@@ -168,7 +172,7 @@ class _Rewriter:
             if found:
                 key = next((key for key in node if key in (*OF_TYPE[type], "format")), name)
                 kind = "integer" if type == "number" and "number" not in kinds else type
-                self._parts.append((at / key, as_text({"type": kind} | found)))
+                self.part(at / key, {"type": kind} | found)
         result |= numeric | textual
 
     def _literals(self, node: Mapping[str, Any], result: dict[str, Any], at: Place) -> None:
@@ -178,6 +182,10 @@ class _Rewriter:
             if not isinstance(node["enum"], list) or not node["enum"]:
                 raise (at / "enum").refused("must be a non-empty array")
             result["enum"] = [literal(value, at / "enum" / index) for index, value in enumerate(node["enum"])]
+        for key in ("const", "enum"):
+            if key in result:
+                own = {"type", key, *OF_TYPE["number"], *OF_TYPE["string"]} & set(result)
+                self.part(at / key, {name: result[name] for name in sorted(own)})
 
     def _applicators(self, node: Mapping[str, Any], result: dict[str, Any], at: Place, merged: bool) -> None:
         groups = [key for key in ("$ref", "allOf", "anyOf", "oneOf") if key in node]
@@ -237,6 +245,10 @@ class _Rewriter:
                 raise self._first[name].refused("leads back to itself without an end: no finite value fits it")
         if "" not in finite:
             raise self._at.refused("fits no finite value")
+        if max(map(width, (main, *definitions.values()))) > self._limits.row_items:
+            raise self._at.refused(
+                "has too many alternatives or optional properties in one place; require some of them"
+            )
         uses = {name: _names_in(node) for name, node in definitions.items()}
         for name, at in self._merged:
             seen: set[str] = set()

@@ -19,6 +19,8 @@ class Rewriter(Protocol):
 
     def node(self, node: Any, at: Place, merged: bool = False) -> dict[str, Any] | bool: ...
 
+    def part(self, at: Place, schema: Mapping[str, Any]) -> None: ...
+
 
 def objects(rewriter: Rewriter, node: Mapping[str, Any], at: Place) -> dict[str, Any]:
     """properties, patternProperties, additionalProperties, required, minProperties and maxProperties."""
@@ -45,6 +47,8 @@ def objects(rewriter: Rewriter, node: Mapping[str, Any], at: Place) -> dict[str,
     else:
         result["additionalProperties"] = rewriter.node(other, at / "additionalProperties")
         rewriter.one_spelling = True
+    if len(by_pattern) > 1:
+        rewriter.part(at / "patternProperties", {"patternProperties": dict.fromkeys(by_pattern, True)})
     if by_pattern:
         result["patternProperties"] = by_pattern
     result |= _sizes(node, result, at)
