@@ -10,18 +10,9 @@ from typing import Any
 from dgpp.serve.body import JsonObject
 from dgpp.serve.errors import INVALID, UNSUPPORTED_PARAMETER, ApiError
 
-DECODING_EXTENSIONS = (
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "logit_bias",
-    "ignore_eos",
-    "min_tokens",
-    "prefix_cache",
-    "chat_template_kwargs",
-    "sse_ping_interval",
+EXTENSIONS = (
+    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logit_bias"),
+    *("ignore_eos", "min_tokens", "prefix_cache", "cache_salt", "chat_template_kwargs", "sse_ping_interval"),
 )
 """Chat fields that every API of this server takes under the same name."""
 
@@ -61,11 +52,6 @@ def chat_body(fields: Mapping[str, Any], sent: JsonObject) -> JsonObject:
     body = JsonObject((key, value) for key, value in fields.items() if value is not None)
     body.duplicate = sent.duplicate
     return body
-
-
-def extensions(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields among DECODING_EXTENSIONS, as they were sent."""
-    return {key: sent[key] for key in DECODING_EXTENSIONS if key in sent}
 
 
 def invalid(param: str, what: str) -> ApiError:

@@ -7,9 +7,13 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 from dgpp.serve.anthropic.errors import ROOT
+from dgpp.serve.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
+from dgpp.serve.fields import Field
+from dgpp.serve.responses.fields import RESPONSE_FIELDS
 from tests.serve.anthropic.support import PATH as MESSAGES
 from tests.serve.responses.support import PATH as RESPONSES
 from tests.serve.support import MARKERS, NAME, Bench
@@ -111,6 +115,18 @@ def broken(body: dict[str, Any], path: tuple[Any, ...], value: Any, *, absent: b
     else:
         at[path[-1]] = value
     return copied
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"), [(RESPONSE_FIELDS, RESPONSE), (MESSAGE_FIELDS, MESSAGE)], ids=["responses", "messages"]
+)
+def test_every_field_is_described(fields: tuple[Field, ...], body: dict[str, Any]) -> None:
+    described = {field.name: field for field in fields}
+    assert len(described) == len(fields)
+    for name, value in body.items():
+        assert described[name].doc
+        jsonschema.validate(value, described[name].schema)
+    assert {field.name for field in COUNT_FIELDS} <= {field.name for field in MESSAGE_FIELDS}
 
 
 @pytest.mark.parametrize(("path", "body"), [(RESPONSES, RESPONSE), (MESSAGES, MESSAGE)], ids=["responses", "messages"])

@@ -17,11 +17,11 @@ _PART_TYPES = {"input_text": "text", "output_text": "text", "input_image": "imag
 """Types of content parts, and chat's names for them."""
 
 
-def chat_messages(instructions: Any, given: Any, paths: Paths) -> list[dict[str, Any]]:
+def chat_messages(instructions: str | None, given: Any, paths: Paths) -> list[dict[str, Any]]:
     """The chat messages of `instructions` and `input`. Raises ApiError."""
     history = _History(paths)
     if instructions is not None:
-        history.add({"role": "system", "content": text(instructions, "instructions")}, "instructions")
+        history.add({"role": "system", "content": instructions}, "instructions")
         paths.add("messages[0].content", "instructions")
     if isinstance(given, str):
         history.add({"role": "user", "content": given}, "input")
