@@ -29,7 +29,7 @@ from dgpp.serve.errors import (
     ApiError,
     ErrorKind,
 )
-from dgpp.serve.replies import OVERLOAD_STATUS, error_reply
+from dgpp.serve.replies import OVERLOAD_STATUS, close_turns, error_reply
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
 
@@ -54,6 +54,7 @@ def create_app(service: Service, settings: Settings, closing: Event | None = Non
         keys.install(app, settings.api_key)
     _refuse_when_closing(app, closing)
     _count_refusals(app, service)
+    close_turns(app)
     _shape_errors(app, settings)
     return app
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flask import Response, current_app, g, request
+from flask import Flask, Response, current_app, g, request
 
 from dgpp.serve import request_ids, sse
 from dgpp.serve.errors import INTERNAL, OVERLOADED, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError, error_body
@@ -23,13 +23,24 @@ Asked = TypeVar("Asked")
 
 
 def start(begin: Callable[[Asked], Turn], asked: Asked) -> Turn:
-    """The turn of a request, cancelled as soon as the present client hangs up."""
+    """The turn of a request, cancelled as soon as the present client hangs up, and closed with the present request
+    unless `event_stream` takes it over."""
     turn = begin(asked)
-    g.turn_id = turn.id
+    g.turn, g.turn_id = turn, turn.id
     on_disconnect = request.environ.get(ON_DISCONNECT)
     if on_disconnect is not None:
         on_disconnect(turn.cancel)
     return turn
+
+
+def close_turns(app: Flask) -> None:
+    """Ends what a request has begun and not handed on, whatever went wrong with its answer."""
+
+    @app.teardown_request
+    def close(error: BaseException | None) -> None:
+        turn = g.pop("turn", None)
+        if turn is not None:
+            turn.close()
 
 
 def json_reply(value: dict[str, Any], status: int = 200) -> Response:
@@ -81,6 +92,7 @@ def event_stream(
         if done:
             yield done
 
+    g.pop("turn", None)
     response = Response(body(), content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     # A response whose client left before the first byte never starts its generators.
     response.call_on_close(turn.close)
