@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 import time
@@ -115,6 +116,20 @@ def test_pdfs_are_read_at_the_same_time(reader: PdfReader) -> None:
     for thread in threads:
         thread.join()
     assert found == {number: f"number {number}" for number in range(4)}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_broken_pdf_gives_text_or_a_fault(reader: PdfReader, seed: int) -> None:
+    chance = random.Random(seed)
+    document = bytearray(pdf(["One page", "Another"]))
+    for _ in range(chance.randrange(1, 40)):
+        document[chance.randrange(5, len(document))] = chance.randrange(256)
+    found = "text"
+    try:
+        reader.text(bytes(document), ANY)
+    except FileError as error:
+        found = error.fault
+    assert found in ("text", "invalid", "no_text")
 
 
 @pytest.mark.parametrize("suffix", sorted(SUFFIXES))

@@ -155,7 +155,9 @@ class _History:
             case "content":
                 where = f"{here}.source.content"
                 for index, inner in enumerate(array(source.get("content"), where)):
-                    self._block("user", mapping(inner, f"{where}[{index}]"), at, f"{where}[{index}]")
+                    if mapping(inner, f"{where}[{index}]").get("type") not in ("text", "image"):
+                        raise invalid(f"{where}[{index}].type", "must be text")
+                    self._block("user", inner, at, f"{where}[{index}]")
                 return None
             case kind:
                 raise unsupported(f"{here}.source.type", f"{kind!r} is not supported: nothing is fetched; send base64")

@@ -250,6 +250,10 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.2
             block({"type": "document", "source": {"type": "base64", "data": "?"}}),
             "messages[0].content[0].source.data",
         ),
+        (
+            block({"type": "document", "source": {"type": "content", "content": [result()]}}),
+            "messages[0].content[0].source.content[0].type",
+        ),
         ({"system": 1}, "system"),
         ({"system": [{"type": "image"}]}, "system[0].type"),
         ({"messages": user("refuse")}, "messages"),
