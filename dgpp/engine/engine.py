@@ -13,12 +13,10 @@ import threading
 import time
 from collections import Counter
 
-import numpy as np
-
 from dgpp.engine import compiles
-from dgpp.engine.allowed import Allowed, ConstraintError
 from dgpp.engine.batch import Segment, family_for
-from dgpp.engine.core import Core, StepResult
+from dgpp.engine.chooser import Chooser, choose
+from dgpp.engine.core import Core
 from dgpp.engine.decode_tally import DecodeTally
 from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
@@ -37,7 +35,7 @@ from dgpp.engine.request import (
     TokenEvent,
     continuations,
 )
-from dgpp.engine.sampler import LogitsError, Sampler, needs_logits, validate
+from dgpp.engine.sampler import validate
 from dgpp.engine.scheduler import Fifo, Live, Scheduler
 from dgpp.kernels.rows import Phase
 
@@ -50,12 +48,7 @@ class RunningHandle(Mailbox):
     def __init__(self, live: Live, vocab_size: int, wake: threading.Condition) -> None:
         super().__init__()
         self.live = live
-        request = live.request
-        self.allowed = Allowed(request, vocab_size) if Allowed.needed(request) else None
-        self.picks = not needs_logits(request.sampling)  # the device's pick is the token wherever nothing is masked
-        self.sampler = (
-            None if self.picks and self.allowed is None else Sampler(request.sampling, request.prompt, vocab_size)
-        )
+        self.chooser = Chooser(live.request, vocab_size)
         self.stopped = False
         self.cancelled = False
         self._wake = wake
@@ -233,41 +226,13 @@ class LocalEngine:
         segments = [segment for _, segment in planned]
         result = self._core.step(segments)
         sampled = [live for live, segment in planned if segment.sampled]
-        tokens = self._choose(sampled, result)
+        tokens = choose([self._handles[live.id].chooser for live in sampled], result)
         seconds = time.perf_counter() - started
         with self._wake:
             self._count(planned, seconds)
             self._scheduler.advance(planned)
             for live, event in zip(sampled, tokens, strict=True):
                 self._apply(self._handles[live.id], event)
-
-    def _choose(self, sampled: list[Live], result: StepResult) -> list[TokenEvent | FailEvent]:
-        """The next token of every sampled request: the device's pick, or the sampler's draw from the logits.
-
-        Logits that are not a number, and a constraint that cannot go on, end their own request and nobody else's.
-        """
-        masks: list[np.ndarray | FailEvent | None] = []
-        handles = [self._handles[live.id] for live in sampled]
-        for handle in handles:
-            try:
-                masks.append(None if handle.allowed is None else handle.allowed.mask())
-            except ConstraintError as error:
-                masks.append(_constraint_failed(handle, error))
-        plain = all(handle.picks and mask is None for handle, mask in zip(handles, masks, strict=True))
-        logits = None if plain else np.asarray(result.logits)
-        events: list[TokenEvent | FailEvent] = []
-        for row, (handle, mask) in enumerate(zip(handles, masks, strict=True)):
-            if isinstance(mask, FailEvent):
-                events.append(mask)
-                continue
-            try:
-                events.append(_token(int(result.picks[row]), handle, None if logits is None else logits[row], mask))
-            except LogitsError as error:
-                reason = f"no token can be chosen at position {_position(handle)}: {error}"
-                events.append(FailEvent("engine_failure", reason))
-            except ConstraintError as error:
-                events.append(_constraint_failed(handle, error))
-        return events
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
         """Publishes a token, then tests in the order of E-3.6: end of sequence, then the budget."""
@@ -324,28 +289,3 @@ class LocalEngine:
                 handle.put(event)
             self._handles.clear()
             self._arrivals.clear()
-
-
-def _token(pick: int, handle: RunningHandle, logits: np.ndarray | None, mask: np.ndarray | None) -> TokenEvent:
-    """The device's greedy pick, or what the request's sampler chooses from its logits."""
-    if handle.picks and mask is None:
-        if pick < 0:
-            raise LogitsError("a logit is NaN")
-        event = TokenEvent(pick)
-    else:
-        assert logits is not None
-        assert handle.sampler is not None
-        choice = handle.sampler.choose(logits, mask)
-        handle.sampler.accept(choice.token)
-        event = TokenEvent(choice.token, choice.logprobs)
-    if handle.allowed is not None:
-        handle.allowed.accept(event.token)
-    return event
-
-
-def _position(handle: RunningHandle) -> int:
-    return len(handle.live.request.prompt) + len(handle.live.generated)
-
-
-def _constraint_failed(handle: RunningHandle, error: ConstraintError) -> FailEvent:
-    return FailEvent("constraint_failed", f"{error} at position {_position(handle)}: {error.__cause__}")

@@ -1,0 +1,84 @@
+"""The next token of every request of a step: the device's pick, or what a sampler draws from the masked logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dgpp.engine.allowed import Allowed, ConstraintError
+from dgpp.engine.core import StepResult
+from dgpp.engine.request import FailEvent, Request, TokenEvent
+from dgpp.engine.sampler import LogitsError, Sampler, needs_logits
+
+
+class Chooser:
+    """How the tokens of one request are chosen. `position` is that of the next one.
+
+    Raises ValueError for settings that the sampler cannot use.
+    """
+
+    def __init__(self, request: Request, vocab_size: int) -> None:
+        self.position = len(request.prompt)
+        self._allowed = Allowed(request, vocab_size) if Allowed.needed(request) else None
+        self._picks = not needs_logits(request.sampling)  # the device's pick is the token wherever nothing is masked
+        self._sampler: Sampler | None = None
+        if self._allowed is not None or not self._picks:
+            self._sampler = Sampler(request.sampling, request.prompt, vocab_size)
+
+    def mask(self) -> np.ndarray | None:
+        """Which ids may come next; None for all. Raises ConstraintError."""
+        return None if self._allowed is None else self._allowed.mask()
+
+    def takes_pick(self, mask: np.ndarray | None) -> bool:
+        """Whether the device's pick is the token, and the logits are not needed."""
+        return self._picks and mask is None
+
+    def choose(self, pick: int, logits: np.ndarray | None, mask: np.ndarray | None) -> TokenEvent:
+        """The next token. Raises LogitsError and ConstraintError."""
+        if self.takes_pick(mask):
+            if pick < 0:
+                raise LogitsError("a logit is NaN")
+            event = TokenEvent(pick)
+        else:
+            assert logits is not None
+            assert self._sampler is not None
+            choice = self._sampler.choose(logits, mask)
+            self._sampler.accept(choice.token)
+            event = TokenEvent(choice.token, choice.logprobs)
+        if self._allowed is not None:
+            self._allowed.accept(event.token)
+        self.position += 1
+        return event
+
+
+def choose(choosers: Sequence[Chooser], result: StepResult) -> list[TokenEvent | FailEvent]:
+    """The next token of each request, whose rows of `result` are in the same order.
+
+    Logits that are not a number, and a constraint that cannot go on, end their own request and nobody else's.
+    """
+    masks: list[np.ndarray | ConstraintError | None] = []
+    for chooser in choosers:
+        try:
+            masks.append(chooser.mask())
+        except ConstraintError as error:
+            masks.append(error)
+    plain = all(
+        not isinstance(mask, ConstraintError) and chooser.takes_pick(mask)
+        for chooser, mask in zip(choosers, masks, strict=True)
+    )
+    logits = None if plain else np.asarray(result.logits)
+    events: list[TokenEvent | FailEvent] = []
+    for row, (chooser, mask) in enumerate(zip(choosers, masks, strict=True)):
+        try:
+            if isinstance(mask, ConstraintError):
+                raise mask
+            events.append(chooser.choose(int(result.picks[row]), None if logits is None else logits[row], mask))
+        except LogitsError as error:
+            events.append(
+                FailEvent("engine_failure", f"no token can be chosen at position {chooser.position}: {error}")
+            )
+        except ConstraintError as error:
+            reason = f"{error} at position {chooser.position}: {error.__cause__}"
+            events.append(FailEvent("constraint_failed", reason))
+    return events
