@@ -11,7 +11,7 @@ from dgpp.engine.request import EngineInfo, Sampling
 from dgpp.engine.scripted import INFO, Script, ScriptedEngine
 from dgpp.serve.server import HttpServer
 from dgpp.serve.settings import Settings
-from tests.serve.support import TEMPLATE, Bench, ids
+from tests.serve.support import FIRST_WORD, TEMPLATE, Bench, ids, recut
 
 
 @pytest.fixture
@@ -30,13 +30,24 @@ def bench() -> Iterator[Callable[..., Bench]]:
         template: str = TEMPLATE,
         template_kwargs: str | None = None,
         markers: Sequence[str] = (),
+        words: Sequence[bytes] = (),
         **settings: Any,
     ) -> Bench:
-        engine = ScriptedEngine(
-            ids(script) if isinstance(script, str) else script, info=info, hold=hold, step_seconds=step_seconds
-        )
-        made.append(Bench(engine, Settings(**{"port": 0, **settings}), defaults, template, template_kwargs, markers))
-        return made[-1]
+        said = ids(script) if isinstance(script, str) else script
+        engine = ScriptedEngine(said, info=info, hold=hold, step_seconds=step_seconds)
+        wanted = Settings(**{"port": 0, **settings})
+        bench = Bench(engine, wanted, defaults, template, template_kwargs, markers, words)
+        made.append(bench)
+        if isinstance(said, list) and all(isinstance(id, int) and id < FIRST_WORD for id in said) and not hold:
+
+            def again(seed: int) -> Bench:
+                other, taken = recut([id for id in said if isinstance(id, int)], seed)
+                options: dict[str, Any] = {"info": info, "defaults": defaults, "template": template}
+                options |= {"template_kwargs": template_kwargs, "markers": markers, "words": taken, **settings}
+                return make(other, **options)
+
+            bench.again = again
+        return bench
 
     yield make
     for each in made:

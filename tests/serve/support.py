@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -37,11 +38,17 @@ MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 THINK, THOUGHT, CALL, CALLED = range(300, 304)
 
 
-def byte_tokenizer(markers: Sequence[str] = ()) -> Tokenizer:
-    """Ids 0 to 255 are the bytes; then come the two control tokens; from 300 on `markers`, which text shows."""
+FIRST_WORD = 310
+"""Further ids that say several bytes, as a test wants them."""
+
+
+def byte_tokenizer(markers: Sequence[str] = (), words: Sequence[bytes] = ()) -> Tokenizer:
+    """Ids 0 to 255 are the bytes; then come the two control tokens; from 300 on `markers`, which text shows, and from
+    FIRST_WORD on `words`, which text is never encoded into."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     names = {byte: chr(byte) for byte in printable} | {byte: chr(256 + at) for at, byte in enumerate(others)}
+    spelled = {"".join(names[byte] for byte in word): FIRST_WORD + at for at, word in enumerate(words)}
     byte_level = {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     control = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     spec: dict[str, Any] = {
@@ -57,7 +64,7 @@ def byte_tokenizer(markers: Sequence[str] = ()) -> Tokenizer:
         "pre_tokenizer": {"type": "ByteLevel", **byte_level},
         "post_processor": None,
         "decoder": {"type": "ByteLevel", **byte_level},
-        "model": {"type": "BPE", "vocab": {names[byte]: byte for byte in range(256)} | WORDS, "merges": []},
+        "model": {"type": "BPE", "vocab": {names[byte]: byte for byte in range(256)} | WORDS | spelled, "merges": []},
     }
     return Tokenizer(spec, {"eos_token": "<|im_end|>"})
 
@@ -69,8 +76,32 @@ def ids(text: str) -> list[int]:
     return [id for part in parts for id in ([places[part]] if part in places else part.encode("utf-8"))]
 
 
+def recut(script: Sequence[int], seed: int) -> tuple[list[int], list[bytes]]:
+    """A script that says the same in other tokens: its runs of bytes cut anywhere, and the words that it takes."""
+    draw = random.Random(seed)
+    density = (0.0, 1.0, draw.random())[seed % 3]
+    words: dict[bytes, int] = {}
+    out: list[int] = []
+    run = b""
+    for at, id in enumerate(script):
+        if id < 256:
+            run += bytes([id])
+        last = at + 1 == len(script) or script[at + 1] >= 256
+        if run and (last or id >= 256 or draw.random() < density):
+            out.append(run[0] if len(run) == 1 else words.setdefault(run, FIRST_WORD + len(words)))
+            run = b""
+        if id >= 256:
+            out.append(id)
+    return out, list(words)
+
+
 class Bench:
-    """An engine with everything above it. `post` sends chat requests through the test client."""
+    """An engine with everything above it. `post` sends chat requests through the test client.
+
+    `again`, where the script is plain tokens, makes a bench that says the same in other tokens, cut by a seed.
+    """
+
+    again: Callable[[int], Bench] | None = None
 
     def __init__(
         self,
@@ -80,10 +111,11 @@ class Bench:
         template: str = TEMPLATE,
         template_kwargs: str | None = None,
         markers: Sequence[str] = (),
+        words: Sequence[bytes] = (),
     ) -> None:
         self.engine = engine
         self.settings = settings
-        tokenizer = byte_tokenizer(markers)
+        tokenizer = byte_tokenizer(markers, words)
         compiled = ChatTemplate(template, control=tokenizer.control_tokens, special_tokens=tokenizer.special_tokens)
         self.service = Service(
             engine,
@@ -198,12 +230,37 @@ def add_call(calls: list[dict[str, Any]], part: dict[str, Any]) -> None:
     calls[-1][kind] = {**calls[-1][kind], key: calls[-1][kind][key] + text}
 
 
+COUNTED = {"max_tokens", "max_completion_tokens", "min_tokens", "thinking_budget", "logprobs"}
+"""Fields whose effect depends on how a text is cut into tokens."""
+MASKING = {"tool_choice", "response_format", "parallel_tool_calls"}
+"""Fields that may replace a script's tokens by others."""
+CUTTINGS = 3
+
+
 def both_ways(bench: Bench, **fields: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(whole answer, chunks) of one chat request sent both ways, after checking that they say the same."""
+    """(whole answer, chunks) of one chat request sent both ways, after checking that they say the same, however what
+    the model says is cut into tokens."""
+    body, chunks = _both_ways(bench, fields)
+    if bench.again is not None and not fields.keys() & (COUNTED | MASKING):
+        for seed in range(CUTTINGS):
+            other, _ = _both_ways(bench.again(seed), fields)
+            assert [_said(choice) for choice in other["choices"]] == [_said(choice) for choice in body["choices"]], seed
+    return body, chunks
+
+
+def _said(choice: dict[str, Any]) -> dict[str, Any]:
+    """What a choice says, without the ids of its calls."""
+    message = dict(choice["message"])
+    message["tool_calls"] = without_ids(message.get("tool_calls", []))
+    return {**choice, "message": message}
+
+
+def _both_ways(bench: Bench, fields: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     whole = bench.client.post("/v1/chat/completions", json=chat(**fields))
     assert whole.status_code == 200, whole.get_data(as_text=True)
-    options = {"include_usage": True, **fields.pop("stream_options", {})}
-    streamed = bench.client.post("/v1/chat/completions", json=chat(stream=True, stream_options=options, **fields))
+    options = {"include_usage": True, **fields.get("stream_options", {})}
+    asked = chat(**{**fields, "stream": True, "stream_options": options})
+    streamed = bench.client.post("/v1/chat/completions", json=asked)
     assert streamed.status_code == 200
     assert streamed.mimetype == "text/event-stream"
     body, chunks = whole.get_json(), read_events(streamed.data)
