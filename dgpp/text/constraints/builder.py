@@ -1,4 +1,4 @@
-"""Grammar text into compiled grammars, with those used last remembered."""
+"""Grammar text into compiled grammars."""
 
 from __future__ import annotations
 
@@ -9,41 +9,34 @@ from dgpp.text.constraints.limits import Limits
 from dgpp.text.constraints.matcher import Grammar
 from dgpp.text.constraints.vocabulary import TokenVocabulary
 
+_REMEMBERED = 4096  # grammars known to compile
+
 
 class Builder:
-    """Compiles for one vocabulary under one set of limits. Safe to use from several threads."""
+    """Compiles for one vocabulary under one set of limits. Safe to use from several threads.
 
-    def __init__(self, vocabulary: TokenVocabulary, limits: Limits, remembered: int = 0) -> None:
+    A compiled grammar is never given to two requests: walks through it share the states of its lexer and so their
+    limit, and what one request is allowed must not depend on the requests before it.
+    """
+
+    def __init__(self, vocabulary: TokenVocabulary, limits: Limits) -> None:
         self.vocabulary = vocabulary
         self.limits = limits
-        self._remembered = remembered
         self._lock = threading.Lock()
-        self._grammars: OrderedDict[str, Grammar] = OrderedDict()
         self._good: OrderedDict[str, None] = OrderedDict()
 
     def grammar(self, source: str) -> Grammar:
-        """The compiled grammar. Raises ValueError with the library's words."""
-        with self._lock:
-            if source in self._grammars:
-                self._grammars.move_to_end(source)
-                return self._grammars[source]
-        grammar = Grammar.compile(source, self.vocabulary, self.limits)
-        with self._lock:
-            self._grammars[source] = grammar
-            _shorten(self._grammars, self._remembered)
-        return grammar
+        """A compiled grammar. Raises ValueError with the library's words."""
+        return Grammar.compile(source, self.vocabulary, self.limits)
 
     def verify(self, source: str) -> None:
-        """Compiles only to see whether that is possible. Raises ValueError where it is not."""
+        """Compiles only to see whether that is possible, once. Raises ValueError where it is not."""
         with self._lock:
             if source in self._good:
+                self._good.move_to_end(source)
                 return
-        Grammar.compile(source, self.vocabulary, self.limits)
+        self.grammar(source)
         with self._lock:
             self._good[source] = None
-            _shorten(self._good, 32 * self._remembered)
-
-
-def _shorten(entries: OrderedDict[str, Grammar] | OrderedDict[str, None], count: int) -> None:
-    while len(entries) > count:
-        entries.popitem(last=False)
+            while len(self._good) > _REMEMBERED:
+                self._good.popitem(last=False)

@@ -40,7 +40,7 @@ def compile(plan: Plan, vocabulary: TokenVocabulary, limits: Limits = DEFAULT_LI
 
 
 class Compiler:
-    """Compiles for the requests of a server, in threads of its own, and remembers the grammars used last.
+    """Compiles for the requests of a server, in threads of its own.
 
     Safe to use from several threads.
     """
@@ -49,7 +49,7 @@ class Compiler:
         self, vocabulary: TokenVocabulary, limits: Limits = DEFAULT_LIMITS, *, workers: int = 2, queue: int = 32
     ) -> None:
         self._limits = limits
-        self._builder = Builder(vocabulary, limits, remembered=64)
+        self._builder = Builder(vocabulary, limits)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="dgpp-constraints")
         self._places = threading.BoundedSemaphore(workers + queue)
 
@@ -161,8 +161,7 @@ def _response(form: ResponseFormat, builder: Builder) -> tuple[Grammar, ...]:
         grammar = builder.grammar(source)
     except ValueError as error:
         raise GrammarError(f"{at} is not a usable grammar: {error}", at, "invalid_grammar") from None
-    start = grammar.walk()
-    if not start.complete and not start.mask().any():
+    if not grammar.fits_something:
         raise GrammarError(f"{at} fits no text", at, "invalid_grammar")
     return (grammar,)
 
@@ -171,9 +170,12 @@ def _json(schema: CheckedSchema, builder: Builder) -> Grammar:
     """The grammar of a JSON value with white space before and after it."""
     value = {"name": "value", "json_schema": value_grammar(schema)}
     try:
-        return builder.grammar(_source(f"start: SPACE @value SPACE\n{_SPACE}", value))
+        grammar = builder.grammar(_source(f"start: SPACE @value SPACE\n{_SPACE}", value))
     except ValueError as error:
         raise blamed(schema, str(error), builder.verify) from None
+    if not grammar.fits_something:
+        raise schema.at.refused("fits no value, or is too complex to enforce")
+    return grammar
 
 
 def _source(outer: str, *named: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from dgpp.text.constraints.vocabulary import TokenVocabulary
 
 
 class Grammar:
-    """A grammar that compiled. Immutable; walks are started from it at any time and in any thread."""
+    """A grammar that compiled, for the continuations of one request. Its walks are used by one thread at a time."""
 
     def __init__(self, prototype: llguidance.LLMatcher, vocabulary: TokenVocabulary) -> None:
         self._prototype = prototype
@@ -25,8 +25,17 @@ class Grammar:
         """
         matcher = llguidance.LLMatcher(vocabulary.library, source, log_level=0, limits=limits.parser())
         if matcher.is_error():
-            raise ValueError(matcher.get_error().removesuffix("<non-verbose/>").strip())
+            raise ValueError(_plain(matcher.get_error()))
         return Grammar(matcher, vocabulary)
+
+    @property
+    def fits_something(self) -> bool:
+        """Whether a first token is allowed, or none is needed."""
+        start = self.walk()
+        try:
+            return start.complete or bool(start.mask().any())
+        except ConstraintFailed:
+            return False
 
     def walk(self) -> Walk:
         """A walk at the grammar's start."""
@@ -73,7 +82,7 @@ class Walk:
         """Goes on past `token`. Raises ConstraintFailed where it may not follow; the walk is then of no more use."""
         self._mask = None
         if not self._may_be_text(token) or not self._matcher.consume_token(token):
-            raise ConstraintFailed(f"token {token} is not allowed here: {self._matcher.get_error()}")
+            raise ConstraintFailed(f"token {token} is not allowed here: {_plain(self._matcher.get_error())}")
 
     def say(self, data: bytes) -> bool:
         """Goes on past text, however it is cut into tokens; False, and nothing changed, where it may not follow."""
@@ -90,10 +99,17 @@ class Walk:
     def _compute(self) -> np.ndarray:
         packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         if self._matcher.is_error():
-            raise ConstraintFailed(f"the constraint is too costly to go on: {self._matcher.get_error()}")
+            stuck = self._matcher.stop_reason() in ("NoExtension", "NoExtensionBias")
+            why = "leads nowhere from here" if stuck else f"is too costly to go on: {_plain(self._matcher.get_error())}"
+            raise ConstraintFailed(f"the grammar {why}")
         size = self._vocabulary.vocab_size
         mask = np.zeros(size, dtype=bool)
         count = min(size, packed.size * 8)
         mask[:count] = np.unpackbits(packed, count=count, bitorder="little")
         mask[list(self._vocabulary.eos)] = False
         return mask
+
+
+def _plain(message: str) -> str:
+    """The library's words on one line."""
+    return " ".join(message.replace("<non-verbose/>", " ").split())[:300]

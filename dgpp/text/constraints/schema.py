@@ -16,10 +16,10 @@ from typing import Any
 import llguidance
 
 from dgpp.text.constraints.errors import GrammarError
-from dgpp.text.constraints.keywords import ALL_TYPES, ENFORCED, IGNORED, OF_TYPE, WITHOUT_EFFECT
+from dgpp.text.constraints.keywords import ALL_TYPES, ENFORCED, GENERAL, IGNORED, OF_TYPE, WITHOUT_EFFECT
 from dgpp.text.constraints.limits import DEFAULT_LIMITS, Limits
 from dgpp.text.constraints.schema_leaves import literal, strings
-from dgpp.text.constraints.schema_numbers import numbers
+from dgpp.text.constraints.schema_numbers import numbers, spelled_short
 from dgpp.text.constraints.schema_refs import References
 from dgpp.text.constraints.schema_report import Place
 from dgpp.text.constraints.schema_shapes import arrays, objects
@@ -130,12 +130,17 @@ class _Rewriter:
         if types is not None:
             result["type"] = sorted(types) if len(types) != 1 else next(iter(types))
         kinds = set(ALL_TYPES) if types is None else types
-        self._leaves(node, kinds, result, at)
+        numeric = self._leaves(node, kinds, result, at)
         result |= objects(self, node, at) if "object" in kinds else {}
         result |= arrays(self, node, at) if "array" in kinds else {}
         self._literals(node, result, at)
         self._applicators(node, result, at, merged)
-        return result
+        short = (
+            spelled_short(numeric)
+            if types and "number" in types and not GENERAL.intersection(result) - {"type"}
+            else []
+        )
+        return _beside(result, numeric, types - {"number"}, short) if types and short else result
 
     def part(self, at: Place, schema: Mapping[str, Any]) -> None:
         """Notes a rewritten schema that can be compiled by itself, and what it stands for."""
@@ -165,7 +170,8 @@ class _Rewriter:
             raise (at / "type").refused("must be one or several of " + ", ".join(sorted(known)))
         return set(names) - ({"integer"} if "number" in names else set())
 
-    def _leaves(self, node: Mapping[str, Any], kinds: set[str], result: dict[str, Any], at: Place) -> None:
+    def _leaves(self, node: Mapping[str, Any], kinds: set[str], result: dict[str, Any], at: Place) -> dict[str, Any]:
+        """Puts the keywords of numbers and strings into `result`; returns those of numbers."""
         numeric = numbers(node, kinds, at) if kinds & {"number", "integer"} else {}
         textual = strings(node, kinds, at) if "string" in kinds else {}
         for name, found, type in (("minimum", numeric, "number"), ("pattern", textual, "string")):
@@ -174,6 +180,7 @@ class _Rewriter:
                 kind = "integer" if type == "number" and "number" not in kinds else type
                 self.part(at / key, {"type": kind} | found)
         result |= numeric | textual
+        return numeric
 
     def _literals(self, node: Mapping[str, Any], result: dict[str, Any], at: Place) -> None:
         if "const" in node:
@@ -258,6 +265,17 @@ class _Rewriter:
                 pending = {next_ for one in pending for next_ in uses[one]} - seen
             if name in seen:
                 raise at.refused("is recursive and has other keywords beside it; move them into what it points at")
+
+
+def _beside(
+    result: Mapping[str, Any], numeric: Mapping[str, Any], rest: set[str], short: list[float]
+) -> dict[str, Any]:
+    """The schema with the numbers `short` allowed beside its interval of numbers."""
+    options: list[dict[str, Any]] = [{"type": "number", **numeric}, *({"const": value} for value in short)]
+    if rest:
+        other = {key: value for key, value in result.items() if key not in numeric}
+        options.append({**other, "type": sorted(rest)})
+    return {"anyOf": options}
 
 
 def _names_in(node: Any) -> set[str]:

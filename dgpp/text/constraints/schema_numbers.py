@@ -19,6 +19,7 @@ from dgpp.text.constraints.schema_report import Place
 _DIGITS = 15  # any decimal of so many is read exactly
 _EXPONENT = 22  # up to this power of ten
 _INTEGER = 2**53  # and any integer up to this; from there to 2^63 those that doubles can hold
+_LARGEST = Decimal(2**63 - 1024)  # the library negates 64-bit integers
 _TINY = Decimal("1e-15")  # stands for the least number above 0
 _MULTIPLE = 10_000  # the library's automata have a state for every remainder
 _UP, _DOWN = Context(prec=_DIGITS, rounding=ROUND_CEILING), Context(prec=_DIGITS, rounding=ROUND_FLOOR)
@@ -45,6 +46,24 @@ def numbers(node: Mapping[str, Any], types: set[str], at: Place) -> dict[str, An
     if "multipleOf" in node:
         result["multipleOf"] = _multiple(node["multipleOf"], types, at / "multipleOf")
     return result
+
+
+def spelled_short(bounds: Mapping[str, Any]) -> list[float]:
+    """Numbers within rewritten bounds that the library leaves out: of a bound of 0.75 those that its digits begin with,
+    0.7. They are to be allowed beside the interval."""
+    low, high = (Decimal(repr(bounds[key])) if key in bounds else None for key in ("minimum", "maximum"))
+    factor = Decimal(repr(bounds.get("multipleOf", 0)))
+    found = []
+    for bound, sign in ((high, ""), (low, "-")):
+        if bound is None or (bound < 0) != (sign == "-"):
+            continue
+        whole, _, fraction = format(abs(bound), "f").partition(".")
+        for count in range(1, len(fraction)):
+            value = Decimal(f"{sign}{whole}.{fraction[:count]}")
+            inside = (low is None or low <= value) and (high is None or value <= high)
+            if fraction[count - 1] != "0" and inside and (not factor or value % factor == 0):
+                found.append(float(value))
+    return found
 
 
 def unknown_format(known: tuple[str, ...], at: Place) -> GrammarError:
@@ -87,7 +106,7 @@ def _inwards(value: Decimal, up: bool) -> Decimal:
         near = float(value)
         if (near < value) if up else (near > value):
             near = math.nextafter(near, math.inf if up else -math.inf)
-        return Decimal(int(near))
+        return max(-_LARGEST, Decimal(int(near))) if up else min(_LARGEST, Decimal(int(near)))
     return value if _few_digits(value) else (_UP if up else _DOWN).plus(value)
 
 
