@@ -47,6 +47,7 @@ def bench() -> Iterator[Callable[..., Bench]]:
                 return make(other, **options)
 
             bench.again = again
+            bench.script = [id for id in said if isinstance(id, int)]
         return bench
 
     yield make

@@ -102,6 +102,7 @@ class Bench:
     """
 
     again: Callable[[int], Bench] | None = None
+    script: Sequence[int] = ()
 
     def __init__(
         self,

@@ -303,7 +303,8 @@ def test_a_response_closed_before_its_first_byte_ends_its_turn(bench: Callable[.
     made = bench(hold=("queue",))
     asked = parse_chat(parse_body(json.dumps(chat(stream=True)).encode()), made.service.served)
     turn = made.service.chat(asked)
-    event_stream(turn, chunks(turn, asked), -1).close()
+    with made.app.test_request_context():
+        event_stream(turn, chunks(turn, asked), -1).close()
     assert made.counts()["requests_cancelled"] == 1
     assert eventually(lambda: made.engine.stats().finished == {"cancelled": 1})
 

@@ -190,6 +190,26 @@ def test_T4_a_loop_of_calls_and_results_reaches_the_template(bench: Make) -> Non
     assert "<tool_response>\n20\n</tool_response>" in prompt
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_T10_a_replayed_turn_is_rendered_as_it_was_generated(bench: Make, field: str) -> None:
+    """The next prompt begins with the last one and its answer, id for id: what a prefix cache lives on."""
+    made = tool_bench(bench, f"I look it up.\n</think>\n\nOne moment.\n\n{CALL}")
+    first = made.client.post("/v1/chat/completions", json=chat(tools=[WEATHER])).get_json()
+    said = message(first)
+    said[field] = said.pop("reasoning_content")
+    result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "20"}
+    asked = chat(tools=[WEATHER], messages=[*user(), said, result])
+    assert made.client.post("/v1/chat/completions", json=asked).status_code == 200
+    before, after = made.engine.requests
+    generated = [*made.engine.requests[0].prompt, *made.script, END]
+    assert list(after.prompt[: len(generated)]) == generated
+    assert len(before.prompt) < len(after.prompt)
+    without = {key: value for key, value in said.items() if key != field}
+    made.client.post("/v1/chat/completions", json={**asked, "messages": [*user(), without, result]})
+    shorter = made.engine.requests[2].prompt
+    assert list(shorter[: len(before.prompt)]) != list(before.prompt)  # this shape of history does not keep the prefix
+
+
 def test_L13_tools_for_a_template_that_has_none_are_refused(bench: Make) -> None:
     reply = bench().client.post("/v1/chat/completions", json=chat(tools=[WEATHER]))
     error = reply.get_json()["error"]
