@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import settings
 
-from dgpp.text.events import Answer, Event, LogprobEntry, TextDelta, collect
+from dgpp.text.events import Answer, CallArguments, Event, LogprobEntry, Malformed, TextDelta, collect
 from dgpp.text.pipeline import Pipeline
 
 EXHAUSTIVE = 128  # partitions up to which all are replayed
@@ -59,19 +59,19 @@ class Replay:
         return self.answer.logprobs
 
 
-def partitions(data: bytes, seed: int = 0) -> Iterator[list[bytes]]:
-    """Ways of cutting `data` into non-empty parts: all of them when they are few, else a sample with both extremes."""
+def partitions(data: bytes, seed: int = 0, samples: int = SAMPLES) -> Iterator[list[bytes]]:
+    """Ways of cutting `data` into non-empty parts: all of them when they are few, else `samples` and both extremes."""
     places = len(data) - 1
     if places < 0:
         yield []
-    elif 2**places <= EXHAUSTIVE:
+    elif 2**places <= min(EXHAUSTIVE, 4 * samples):
         for cuts in itertools.product((False, True), repeat=places):
             yield _cut(data, cuts)
     else:
         draw = random.Random(seed)
         yield _cut(data, [True] * places)
         yield _cut(data, [False] * places)
-        for _ in range(SAMPLES):
+        for _ in range(samples):
             density = draw.random()
             yield _cut(data, [draw.random() < density for _ in range(places)])
 
@@ -82,10 +82,11 @@ def replays(
     make: Callable[[], Pipeline],
     reason: str = "eos",
     seed: int = 0,
+    samples: int = SAMPLES,
 ) -> Iterator[Replay]:
     """The answer under every cutting of its text items (of several text items: their cuttings side by side, the
     shorter lists of them repeated)."""
-    cuttings = [list(partitions(item, seed)) if isinstance(item, bytes) else [[item]] for item in items]
+    cuttings = [list(partitions(item, seed, samples)) if isinstance(item, bytes) else [[item]] for item in items]
     for at in range(max(map(len, cuttings))):
         flat = [part for ways in cuttings for part in ways[at % len(ways)]]
         tokens = tuple(vocabulary.id(part) if isinstance(part, bytes) else part for part in flat)
@@ -106,20 +107,24 @@ def check_every_split(
     make: Callable[[], Pipeline],
     reason: str = "eos",
     seed: int = 0,
+    samples: int = SAMPLES,
 ) -> Answer:
-    """The answer, after asserting that its texts, stop string and finish do not depend on the cutting, that deltas
-    are never empty, and that each delta is whole text.
+    """The answer, after asserting that its texts, calls, stop string and finish do not depend on the cutting, that
+    deltas are never empty, and that each delta is whole text.
 
     The answer returned is that of the first cutting; `logprobs` and `completion_tokens` belong to it.
     """
     seen: dict[tuple[object, ...], Replay] = {}
     first: Answer | None = None
-    for replay in replays(items, vocabulary, make, reason, seed):
+    for replay in replays(items, vocabulary, make, reason, seed, samples):
         first = first or replay.answer
         answer = replay.answer
-        seen.setdefault((answer.content, answer.reasoning, answer.calls, answer.stop, answer.finish_reason), replay)
-        for event in (event for step in replay.steps for event in step):
-            if isinstance(event, TextDelta):
+        events = [event for step in replay.steps for event in step]
+        malformed = tuple(event for event in events if isinstance(event, Malformed))
+        key = (answer.content, answer.reasoning, answer.calls, malformed, answer.stop, answer.finish_reason)
+        seen.setdefault(key, replay)
+        for event in events:
+            if isinstance(event, TextDelta | CallArguments):
                 assert event.text
                 event.text.encode("utf-8")
     assert first is not None, "nothing was replayed"

@@ -10,7 +10,8 @@ from dgpp.text.events import Call, CallArguments, CallClosed, CallEvent, CallOpe
 from dgpp.text.tools.coerce import Typed, typed
 from dgpp.text.tools.cursor import Cursor, MalformedBlock, Wait
 from dgpp.text.tools.declared import Tool
-from dgpp.text.tools.json_text import escaped, json_value, normalised
+from dgpp.text.tools.hold import Ends
+from dgpp.text.tools.json_text import BLANKS, escaped, json_value, normalised
 from dgpp.text.unicode_check import surrogate_path
 
 
@@ -70,17 +71,26 @@ class CallWriter:
         self._keys.add(key)
         self._value = []
 
-    def text(self, text: str) -> None:
-        """More of the value."""
-        if self.is_custom:
-            self.raw(text)
-        elif self._typed.is_text:
-            self.raw(escaped(text))
-        else:
-            self._value.append(text)
+    def value(self, cursor: Cursor, ends: Ends) -> Wait[str]:
+        """Reads the value up to one of `ends`, which stays unread and is returned.
+
+        Where the value may be JSON and is, an end within one of its strings is data.
+        """
+        if self.is_custom or self._typed.is_text:
+            return (yield from cursor.until(ends, self._text))
+        cursor.save()
+        try:
+            yield from json_value(cursor, lambda text: None)
+            yield from cursor.skip(BLANKS)
+            end = yield from cursor.upcoming(ends.texts)
+            self._value.append(cursor.since_saved())
+        except MalformedBlock:
+            cursor.restore()
+            end = yield from cursor.until(ends, self._value.append)
+        return end
 
     def end_value(self) -> None:
-        """The value is complete."""
+        """The value was one of the open call: it is complete."""
         if not self.is_custom:
             self.raw('"' if self._typed.is_text else self._typed.json("".join(self._value)))
 
@@ -128,6 +138,9 @@ class CallWriter:
         self._emit(CallClosed(self.index))
         self.index += 1
         self._tool = None
+
+    def _text(self, text: str) -> None:
+        self.raw(text if self.is_custom else escaped(text))
 
 
 def arguments_of(call: Call) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ text that decides is not there yet. What it does therefore depends on the text a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import TypeVar
 
 from dgpp.text.tools.hold import Ends
@@ -38,6 +38,7 @@ class Cursor:
         self._text = ""
         self._spelling = dict(spelling or {})
         self._ended = False
+        self._saved: list[str] = []
 
     def add(self, text: str) -> None:
         """More text."""
@@ -86,12 +87,16 @@ class Cursor:
 
     def literal(self, *options: str) -> Wait[str]:
         """Reads one of these texts, of which none begins another. Raises MalformedBlock when none of them is next."""
+        return self._take(len((yield from self.upcoming(options))))
+
+    def upcoming(self, options: Collection[str]) -> Wait[str]:
+        """Which of these texts is next; it stays unread. Raises MalformedBlock when none of them is."""
         while True:
             for option in options:
                 if self._text.startswith(option):
-                    return self._take(len(option))
+                    return option
             if not any(option.startswith(self._text) for option in options):
-                raise MalformedBlock(f"expected {' or '.join(map(repr, map(self._data, options)))}")
+                raise MalformedBlock(f"expected {' or '.join(repr(self._data(option)) for option in sorted(options))}")
             yield from self.more()
 
     def until(self, ends: Ends, show: Callable[[str], None]) -> Wait[str]:
@@ -114,7 +119,8 @@ class Cursor:
             nonlocal name
             name += text
             if "\n" in name or len(name) > _NAME:
-                raise MalformedBlock(f"{name[:_NAME]!r} is not a name")
+                start = name.partition("\n")[0][:_NAME]
+                raise MalformedBlock(f"a name of one line has to follow instead of {start!r}")
 
         end = yield from self.until(ends, show)
         return name, (yield from self.literal(end))
@@ -131,9 +137,24 @@ class Cursor:
             yield from self.more()
         return self._take(size)
 
+    def save(self) -> None:
+        """Remembers this place."""
+        self._saved = []
+
+    def since_saved(self) -> str:
+        """The text that was read since `save`."""
+        return self._data("".join(self._saved))
+
+    def restore(self) -> None:
+        """Goes back to where `save` was called."""
+        text = "".join(self._saved)
+        self._text = text + self._text
+        self.position -= len(text)
+
     def _take(self, size: int) -> str:
         taken, self._text = self._text[:size], self._text[size:]
         self.position += size
+        self._saved.append(taken)
         return taken
 
     def _data(self, text: str) -> str:

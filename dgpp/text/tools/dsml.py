@@ -145,7 +145,7 @@ class _Reader:
             if "string" not in flag:
                 raise MalformedBlock(f"the parameter {key!r} does not say whether it is a string")
             calls.key(key, text="true" in flag)
-            tag = yield from cursor.until(self.value_ends, calls.text)
+            tag = yield from calls.value(cursor, self.value_ends)
             if tag in self._nested:
                 raise Interrupted("another call begins inside it")
             calls.end_value()

@@ -97,7 +97,7 @@ class _Reader:
             calls.key(key)
             yield from cursor.skip("\n", 1)
             yield from cursor.literal(self._value)
-            end = yield from cursor.until(self.value_ends, calls.text)
+            end = yield from calls.value(cursor, self.value_ends)
             if end in self._nested:
                 raise Interrupted("another call begins inside it")
             calls.end_value()

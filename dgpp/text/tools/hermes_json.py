@@ -20,13 +20,12 @@ from dgpp.text.tools import lark
 from dgpp.text.tools.calls import CallWriter, arguments_of
 from dgpp.text.tools.cursor import Cursor, MalformedBlock, Wait
 from dgpp.text.tools.declared import GrammarFormat, Tool
-from dgpp.text.tools.json_text import json_string, json_value
+from dgpp.text.tools.json_text import BLANKS, json_string, json_value
 from dgpp.text.tools.lark import Value
 from dgpp.text.tools.marks import Marks
 from dgpp.text.tools.parser import BlockParser
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-_BLANKS = " \t\r\n"
 
 
 @dataclass(frozen=True)
@@ -79,16 +78,16 @@ class _Reader:
 
     def block(self, cursor: Cursor, calls: CallWriter) -> Wait[None]:
         yield from cursor.literal(self._open)
-        yield from cursor.skip(_BLANKS)
+        yield from cursor.skip(BLANKS)
         early: list[str] | None = None
         given: set[str] = set()
         delimiter = yield from cursor.literal("{")
         while delimiter != "}":
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             key = yield from _string(cursor)
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             yield from cursor.literal(":")
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             if key in given and key in ("name", "arguments"):
                 raise MalformedBlock(f"{key} is given twice")
             given.add(key)
@@ -103,13 +102,13 @@ class _Reader:
                 yield from json_value(cursor, early.append)
             else:
                 yield from json_value(cursor, lambda text: None)
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             delimiter = yield from cursor.literal(",", "}")
         if "name" not in given:
             raise MalformedBlock("the call has no name")
         if "arguments" not in given:
             calls.whole("{}")
-        yield from cursor.skip(_BLANKS)
+        yield from cursor.skip(BLANKS)
         yield from cursor.literal(self._close)
         calls.finish()
 

@@ -18,7 +18,7 @@ _PLAIN = re.compile(r'[^"\\]+')
 _SCALAR = re.compile(r"[-+.0-9A-Za-z]+")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 _DEPTH = 256
-_BLANKS = " \t\r\n"
+BLANKS = " \t\r\n"
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS = {"true": "boolean", "false": "boolean", "null": "null"}
 _HEX = re.compile(r"[0-9A-Fa-f]{4}")
@@ -40,13 +40,13 @@ def json_value(cursor: Cursor, write: Write) -> Wait[str]:
     open: list[str] = []
     kind = ""
     while True:
-        yield from cursor.skip(_BLANKS)
+        yield from cursor.skip(BLANKS)
         first = yield from cursor.peek()
         is_open = False
         if first in ("{", "["):
             write((yield from cursor.literal(first)))
             found = "object" if first == "{" else "array"
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             is_open = (yield from cursor.peek()) != _CLOSING[first]
             if is_open:
                 if len(open) == _DEPTH:
@@ -63,12 +63,12 @@ def json_value(cursor: Cursor, write: Write) -> Wait[str]:
             found = yield from _scalar(cursor, write)
         kind = kind or found
         while open and not is_open:
-            yield from cursor.skip(_BLANKS)
+            yield from cursor.skip(BLANKS)
             if (yield from cursor.literal(",", _CLOSING[open[-1]])) == ",":
                 write(", ")
                 is_open = True
                 if open[-1] == "{":
-                    yield from cursor.skip(_BLANKS)
+                    yield from cursor.skip(BLANKS)
                     yield from _key(cursor, write)
             else:
                 write(_CLOSING[open.pop()])
@@ -110,7 +110,7 @@ def normalised(text: str) -> tuple[str, str] | None:
 
 def _only_value(cursor: Cursor, write: Write) -> Wait[str]:
     kind = yield from json_value(cursor, write)
-    yield from cursor.skip(_BLANKS)
+    yield from cursor.skip(BLANKS)
     if not cursor.ended:
         raise MalformedBlock("text follows the value")
     return kind
@@ -149,6 +149,6 @@ def _scalar(cursor: Cursor, write: Write) -> Wait[str]:
 
 def _key(cursor: Cursor, write: Write) -> Wait[None]:
     yield from json_string(cursor, write)
-    yield from cursor.skip(_BLANKS)
+    yield from cursor.skip(BLANKS)
     yield from cursor.literal(":")
     write(": ")

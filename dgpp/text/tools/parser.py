@@ -112,7 +112,8 @@ class BlockParser:
         return failure is not None
 
     def _fail(self, block: _Block, failure: Exception, out: Output) -> None:
-        """Shows what the events of a broken block do not say, and goes on after it."""
+        """Shows what the events of a broken block do not say, and goes on after its opener: a good block may follow
+        within what was read of it."""
         interrupted = isinstance(failure, Interrupted)
         content = block.cursor.position if interrupted else self._size
         if block.is_released:

@@ -131,7 +131,7 @@ class _Reader:
         calls.key(key)
         if not self._compact:
             yield from cursor.skip("\n", 1)
-        end = yield from cursor.until(self.value_ends, calls.text)
+        end = yield from calls.value(cursor, self.value_ends)
         if end in self._nested:
             raise Interrupted("another call begins inside it")
         calls.end_value()
