@@ -103,7 +103,7 @@ class ResponseEvents:
                 yield self._part_event("response.reasoning_text.done", text=item.text)
             case "function":
                 kind = "response.function_call_arguments.done"
-                yield self._item_event(kind, name=item.opened.name, arguments=item.text)
+                yield self._item_event(kind, **self._frame.called(item.opened.name), arguments=item.text)
             case "custom":
                 yield self._item_event("response.custom_tool_call_input.done", input=item.text)
         if item.has_part:

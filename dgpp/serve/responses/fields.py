@@ -70,12 +70,13 @@ _TOOL: Schema = {
     "type": "object",
     "required": ["type", "name"],
     "properties": {
-        "type": {"enum": ["function", "custom"]},
+        "type": {"enum": ["function", "custom", "namespace"]},
         "name": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
         "description": nullable({"type": "string"}),
         "parameters": nullable(_OBJECT),
         "strict": nullable({"type": "boolean"}),
         "format": _TYPED,
+        "tools": {"type": "array", "items": _OBJECT},
     },
 }
 

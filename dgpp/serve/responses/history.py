@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dgpp.serve.responses.tools import chat_name
 from dgpp.serve.translation import Paths, array, invalid, mapping, text, unsupported
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -116,11 +117,11 @@ class _History:
             message["reasoning_content"] = "\n\n".join(filter(None, (message.get("reasoning_content"), *texts)))
 
     def _function_call(self, item: dict[str, Any], at: str) -> None:
-        inner = {"name": item.get("name"), "arguments": text(item.get("arguments"), f"{at}.arguments")}
+        inner = {"name": chat_name(item, at), "arguments": text(item.get("arguments"), f"{at}.arguments")}
         self._call({"type": "function", "function": inner}, item, at)
 
     def _custom_call(self, item: dict[str, Any], at: str) -> None:
-        inner = {"name": item.get("name"), "input": item.get("input")}
+        inner = {"name": chat_name(item, at), "input": item.get("input")}
         self._call({"type": "custom", "custom": inner}, item, at)
 
     def _call(self, call: dict[str, Any], item: dict[str, Any], at: str) -> None:

@@ -13,6 +13,7 @@ from dgpp.serve.call_ids import call_id
 from dgpp.serve.errors import ApiError
 from dgpp.serve.parts import PartKind, PartOpened
 from dgpp.serve.requests import ChatRequest
+from dgpp.serve.responses.tools import called_names
 from dgpp.serve.turn import Turn
 from dgpp.text.events import Finished, LogprobEntry
 
@@ -34,11 +35,16 @@ class Frame:
         self._chat = chat
         self._sent = sent
         self._defaults = defaults
+        self._names = called_names(sent.get("tools"))
         self.tag = turn.id.rpartition("-")[2]
 
     def call_id(self, call: int) -> str:
         """The id of a tool call."""
         return call_id(self._turn.id, 0, call)
+
+    def called(self, name: str) -> dict[str, str]:
+        """The name of a tool as it was declared, and its namespace if it has one."""
+        return self._names.get(name, {"name": name})
 
     def object(
         self,
@@ -73,7 +79,7 @@ class Frame:
             "temperature": self._defaults.temperature if decoding.temperature is None else decoding.temperature,
             "text": {"format": text.get("format") or {"type": "text"}},
             "tool_choice": sent.get("tool_choice") or "auto",
-            "tools": [_TOOL_DEFAULTS[tool["type"]] | tool for tool in sent.get("tools") or []],
+            "tools": [_TOOL_DEFAULTS.get(tool["type"], {}) | tool for tool in sent.get("tools") or []],
             "top_logprobs": decoding.logprobs or 0,
             "top_p": self._defaults.top_p if decoding.top_p is None else decoding.top_p,
             "truncation": "disabled",
@@ -155,7 +161,7 @@ class Item:
             "type": kind,
             "status": self.status,
             "call_id": self.frame.call_id(self.opened.call),
-            "name": self.opened.name,
+            **self.frame.called(self.opened.name),
         }
 
 

@@ -1,12 +1,37 @@
-"""Tools of a Responses request as those of a chat request: the same declarations without an inner object."""
+"""Tools of a Responses request as those of a chat request: the same declarations without an inner object.
+
+Tools may come in groups, which chat has not: there a tool of a group has the group's name before its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dgpp.serve.translation import Paths, array, mapping, unsupported
+from dgpp.serve.translation import Paths, array, invalid, mapping, text, unsupported
 
 KINDS = ("function", "custom")
+NAMESPACE = "namespace"
+"""The type of a group of tools."""
+
+
+def chat_name(tool: Mapping[str, Any], at: str) -> Any:
+    """The name that chat has for a tool or a call of it: names of a namespace begin with it. Raises ApiError."""
+    namespace, name = tool.get("namespace"), tool.get("name")
+    if namespace is None or not isinstance(name, str):
+        return name
+    return f"{text(namespace, f'{at}.namespace')}__{name}"
+
+
+def called_names(value: Any) -> dict[str, dict[str, str]]:
+    """What an answer says instead of each of chat's names that stands for a tool in a namespace: its name and the
+    namespace. `value` are the tools of a request that has been accepted."""
+    inner = (
+        (space["name"], tool["name"]) for space in value or () if space["type"] == NAMESPACE for tool in space["tools"]
+    )
+    return {
+        chat_name({"namespace": space, "name": name}, ""): {"name": name, "namespace": space} for space, name in inner
+    }
 
 
 def chat_tools(value: Any, paths: Paths) -> list[dict[str, Any]] | None:
@@ -16,19 +41,35 @@ def chat_tools(value: Any, paths: Paths) -> list[dict[str, Any]] | None:
     tools: list[dict[str, Any]] = []
     for index, tool in enumerate(array(value, "tools")):
         at = f"tools[{index}]"
-        kind = mapping(tool, at).get("type")
-        if kind not in KINDS:
-            raise unsupported(
-                f"{at}.type", f"{kind!r} is no tool that this server has; declare functions or custom tools"
-            )
-        paths.add(f"{at}.{kind}", at)
-        inner = {key: item for key, item in tool.items() if key != "type"}
-        grammar = inner.get("format")
-        if kind == "custom" and isinstance(grammar, dict) and grammar.get("type") == "grammar":
-            paths.add(f"{at}.custom.format.grammar", f"{at}.format")
-            inner["format"] = {"type": "grammar", "grammar": {k: v for k, v in grammar.items() if k != "type"}}
-        tools.append({"type": kind, kind: inner})
+        if mapping(tool, at).get("type") != NAMESPACE:
+            _add(tool, at, tools, paths)
+            continue
+        space, about = text(tool.get("name"), f"{at}.name"), tool.get("description")
+        for place, inner in enumerate(array(tool.get("tools"), f"{at}.tools")):
+            here = f"{at}.tools[{place}]"
+            described = (about, mapping(inner, here).get("description"))
+            if any(part is not None and not isinstance(part, str) for part in described):
+                raise invalid(f"{at}.description", "and those of its tools must be strings")
+            told = "\n".join(filter(None, described))
+            _add({**inner, "namespace": space, "description": told}, here, tools, paths)
     return tools
+
+
+def _add(tool: dict[str, Any], at: str, tools: list[dict[str, Any]], paths: Paths) -> None:
+    """Adds the chat tool for one that `at` stands for."""
+    kind = tool.get("type")
+    if kind not in KINDS:
+        raise unsupported(f"{at}.type", f"{kind!r} is no tool that this server has; declare functions or custom tools")
+    path = f"tools[{len(tools)}]"
+    paths.add(path, at)
+    paths.add(f"{path}.{kind}", at)
+    inner = {key: item for key, item in tool.items() if key not in ("type", "namespace")}
+    inner["name"] = chat_name(tool, at)
+    grammar = inner.get("format")
+    if kind == "custom" and isinstance(grammar, dict) and grammar.get("type") == "grammar":
+        paths.add(f"{path}.custom.format.grammar", f"{at}.format")
+        inner["format"] = {"type": "grammar", "grammar": {k: v for k, v in grammar.items() if k != "type"}}
+    tools.append({"type": kind, kind: inner})
 
 
 def chat_tool_choice(value: Any, paths: Paths) -> Any:
@@ -56,4 +97,4 @@ def _named(value: Any, at: str, paths: Paths) -> Any:
         return value
     kind = value["type"]
     paths.add(f"{at}.{kind}", paths.sent(at))
-    return {"type": kind, kind: {key: item for key, item in value.items() if key != "type"}}
+    return {"type": kind, kind: {"name": chat_name(value, paths.sent(at))}}

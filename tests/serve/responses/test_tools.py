@@ -62,6 +62,28 @@ def test_a_conversation_with_a_result(bench: Callable[..., Bench]) -> None:
         assert kept in prompt
 
 
+SPACE = {"type": "namespace", "name": "maps", "description": "About places.", "tools": [LOOK, NOTE]}
+
+
+def test_tools_of_a_namespace(bench: Callable[..., Bench]) -> None:
+    calls = f"{CALL}\n{NOTED}".replace("=look>", "=maps__look>").replace("=note>", "=maps__note>")
+    scripts = [f"I look.\n</think>\n\n{calls}", f"I look.\n</think>\n\n{calls}", "Good.\n</think>\n\nIt rains."]
+    queue = iter(scripts)
+    made = model(bench, lambda request, index: ids(next(queue)))
+    body, events = both_ways(made, tools=[SPACE])
+    found = [(item["type"], item["namespace"], item["name"]) for item in body["output"][1:]]
+    assert found == [("function_call", "maps", "look"), ("custom_tool_call", "maps", "note")]
+    done = next(event for event in events if event["type"] == "response.function_call_arguments.done")
+    assert (done["namespace"], done["name"]) == ("maps", "look")
+    assert body["tools"] == [SPACE]
+    assert "About places.\\nLooks at a place." in made.prompts()[0]
+    history: list[Any] = [{"role": "user", "content": "Weather?"}, *body["output"]]
+    for kind, item in zip(("function_call", "custom_tool_call"), body["output"][1:], strict=True):
+        history.append({"type": f"{kind}_output", "call_id": item["call_id"], "output": "rain"})
+    assert made.client.post(PATH, json=asked(input=history, tools=[SPACE])).status_code == 200
+    assert "<function=maps__look>" in made.prompts()[2]
+
+
 def test_no_thinking(bench: Callable[..., Bench]) -> None:
     body, _ = both_ways(model(bench, "Yes."), reasoning={"effort": "none"})
     assert [item["type"] for item in body["output"]] == ["message"]
@@ -100,6 +122,17 @@ def test_a_schema_is_enforced(bench: Callable[..., Bench]) -> None:
         ),
         ({"tools": [LOOK], "tool_choice": {"type": "function", "name": "other"}}, None, "tool_choice.name"),
         ({"tool_choice": "required"}, None, "tool_choice"),
+        ({"tools": [{**SPACE, "name": 1}]}, None, "tools[0].name"),
+        ({"tools": [{**SPACE, "tools": 1}]}, None, "tools[0].tools"),
+        ({"tools": [{**SPACE, "tools": [1]}]}, None, "tools[0].tools[0]"),
+        ({"tools": [{**SPACE, "description": 1}]}, None, "tools[0].description"),
+        ({"tools": [NOTE, {**SPACE, "tools": [LOOK, {**LOOK, "name": "a b"}]}]}, None, "tools[1].tools[1].name"),
+        ({"tools": [{**SPACE, "tools": [SPACE]}]}, "unsupported_parameter", "tools[0].tools[0].type"),
+        (
+            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "", "namespace": 1}]},
+            None,
+            "input[0].namespace",
+        ),
         (
             {"text": {"format": {"type": "json_schema", "name": "n", "strict": True, "schema": {"if": {}}}}},
             "unsupported_schema",
