@@ -13,7 +13,6 @@ from dgpp.cli.opening import allow_virtual_devices, open_for_command, text_side
 from dgpp.engine.options import ModelOptions
 from dgpp.serve.settings import Settings
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -104,4 +103,5 @@ def serve(
     logger.info("serving %s (%s, %s) at %s/v1", ", ".join(names), what, room, server.url)
     if text.template is not None and service.served.dialect is None:
         logger.info("the chat template shows no tool calls that are known here: requests with tools are refused")
+    service.prepare()
     server.run()

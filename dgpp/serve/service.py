@@ -139,6 +139,11 @@ class Service:
         """How many tokens the prompt of `chat` has. Raises ApiError."""
         return len(self._chat_prompt(chat))
 
+    def prepare(self) -> None:
+        """Begins to read, beside what runs, what the first constrained request would wait for."""
+        if self.served.constrains:
+            self._compiler.prepare()
+
     def ping_interval(self, stream: StreamOptions) -> int:
         """Seconds of silence before a keep-alive comment; -1 for none. The request's wish comes first."""
         return self._settings.sse_ping_interval if stream.ping_interval is None else stream.ping_interval
