@@ -79,6 +79,7 @@ class LocalEngine:
             pool_tokens=core.pool.pages * settings.page_tokens,
             max_concurrency=settings.slots,
             queue_limit=queue_limit,
+            world_size=settings.world,
             prefill_budget=prefill_budget,
             idle_prefill_budget=max(settings.row_families),
         )

@@ -150,6 +150,7 @@ class EngineInfo:
     max_concurrency: int
     queue_limit: int
     constrains: bool = True  # requests may have a constraint
+    world_size: int = 1  # ranks that the model is sliced over
     prefill_budget: int = 0  # prompt tokens a step reads at most while others decode; 0: no bound
     idle_prefill_budget: int = 0  # and while none does
 

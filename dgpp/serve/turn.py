@@ -115,7 +115,7 @@ class Turn:
     def _take(self, choice: _Choice, event: EngineEvent) -> list[Event]:
         match event:
             case TokenEvent():
-                choice.times.token()
+                choice.times.token(choice.handle.admitted)
                 events = self._counted(choice.pipeline.feed(event.token, event.logprobs))
                 if choice.pipeline.stopped:
                     choice.handle.stop()
