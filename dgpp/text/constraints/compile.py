@@ -115,6 +115,7 @@ def _with_tools(shape: Shape, tools: Tools, builder: Builder) -> Shape:
     allowed = tuple(tool for tool in tools.declared if choice.names is None or tool.name in choice.names)
     values = ToolValues(tools.declared, builder)
     inner = dialect.grammar(allowed, least=1, most=most, value=values)
+    values.finish(allowed)
     if choice.mode == "auto" and not shape.content:
         rest = "" if most == 1 else "REST\nREST: /(?s:.*)/"
         return replace(shape, calls=_calls(f"start: @inner {rest}", inner, values, builder), last=most == 1)

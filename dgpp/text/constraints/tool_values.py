@@ -10,11 +10,14 @@ from dgpp.text.constraints.builder import Builder
 from dgpp.text.constraints.errors import GrammarError
 from dgpp.text.constraints.keywords import DEFINITIONS, NARROWING
 from dgpp.text.constraints.lark_check import check_lark, regex_lark
+from dgpp.text.constraints.patterns import translate
 from dgpp.text.constraints.plan import ToolLike
 from dgpp.text.constraints.schema import CheckedSchema, as_text, blamed, checked_schema, value_grammar
+from dgpp.text.constraints.tool_strict import refuse_unenforced
 
 log = logging.getLogger(__name__)
 
+_CLOSED: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 _GRAMMAR = "x-dgpp-grammar"
 _MOST_WARNINGS = 1000
 _warned: set[str] = set()
@@ -29,6 +32,7 @@ class ToolValues:
     def __init__(self, tools: Sequence[ToolLike], builder: Builder) -> None:
         self.grammars: list[dict[str, Any]] = []
         self._tools = tools
+        self._whole: set[int] = set()  # tools whose arguments follow their schema as one JSON value
         self._builder = builder
         for index, tool in enumerate(tools):
             if tool.kind == "custom":
@@ -59,6 +63,15 @@ class ToolValues:
             return self._named({"json_schema": value_grammar(checked)})
         return None
 
+    def finish(self, allowed: Sequence[ToolLike]) -> None:
+        """To be called when the grammar of the allowed tools is made. Raises GrammarError for a strict tool whose schema
+        says more than the grammar enforces."""
+        for index, tool in enumerate(self._tools):
+            if tool not in allowed or tool.kind != "function" or not tool.strict or index in self._whole:
+                continue
+            if tool.parameters is not None:
+                refuse_unenforced(tool.parameters, f"tools[{index}].function.parameters")
+
     def _checked(self, schema: Mapping[str, Any]) -> CheckedSchema:
         """A schema that is a tool's, or that of one of its properties with the tool's definitions beside it, with its
         own path; references are looked up in the tool's schema."""
@@ -69,11 +82,9 @@ class ToolValues:
             root = tool.parameters
             if root is None:
                 continue
-            if root == schema:
-                closed = "properties" in root and "additionalProperties" not in root
-                return checked_schema(
-                    {**root, "additionalProperties": False} if closed else root, at, limits, root=root
-                )
+            if schema in (root, {**_CLOSED, **root}):
+                self._whole.add(index)
+                return checked_schema(schema, at, limits, root=root)
             properties = root.get("properties")
             for key, value in properties.items() if isinstance(properties, Mapping) else ():
                 if value == plain:
@@ -94,15 +105,23 @@ class ToolValues:
             return schema
         inner: dict[str, Any] = dict(properties)
         for key, grammar in found.items():
-            if grammar["syntax"] != "regex":
-                at = next((f"tools[{i}].custom.format.grammar" for i, t in enumerate(self._tools) if t.format), "tools")
-                raise GrammarError(
-                    f"{at}: this model writes the input as a JSON string, for which only the syntax regex is supported",
-                    at,
-                    "invalid_grammar",
-                )
-            inner[key] = {"type": "string", "pattern": grammar["definition"]}
+            inner[key] = {"type": "string", "pattern": self._input_pattern(grammar)}
         return {**schema, "properties": inner}
+
+    def _input_pattern(self, grammar: Mapping[str, Any]) -> str:
+        """A custom tool's grammar as the pattern of a JSON string."""
+        tools = enumerate(self._tools)
+        same = (f"tools[{i}].custom.format.grammar" for i, tool in tools if _definition(tool) == grammar["definition"])
+        at = next(same, "tools")
+        if grammar["syntax"] != "regex":
+            only = "this model writes the input as a JSON string, for which only the syntax regex is supported"
+            raise GrammarError(f"{at}: {only}", at, "invalid_grammar")
+        pattern = f"^(?:{grammar['definition']})$"
+        try:
+            translate(pattern)
+        except ValueError as error:
+            raise GrammarError(f"{at} uses what is not supported: {error}", at, "invalid_grammar") from None
+        return pattern
 
     def _named(self, grammar: dict[str, Any]) -> str:
         for known in self.grammars:
@@ -129,6 +148,11 @@ class ToolValues:
             self._builder.verify(as_text({"grammars": [{"lark_grammar": definition}]}))
         except ValueError as error:
             raise GrammarError(f"{at} is not a usable grammar: {error}", at, "invalid_grammar") from None
+
+
+def _definition(tool: ToolLike) -> str | None:
+    definition: str | None = getattr(tool.format, "definition", None)
+    return definition
 
 
 def _without_narrowing(schema: Any) -> Any:
