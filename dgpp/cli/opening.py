@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from dgpp.engine.open import Opened
     from dgpp.engine.options import ModelOptions
     from dgpp.engine.settings import CoreSettings
-    from dgpp.text.template import ChatTemplate
+    from dgpp.serve.prompt import Template
     from dgpp.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class TextSide:
-    """Tokenizer, chat template (None where the checkpoint has none) and the ids that end an answer."""
+    """Tokenizer, what writes prompts (None where the checkpoint has nothing for it) and the ids that end an answer."""
 
     tokenizer: Tokenizer
-    template: ChatTemplate | None
+    template: Template | None
     eos: frozenset[int]
 
 
@@ -87,17 +87,18 @@ def text_side(opened: Opened, chat_template: str | None = None) -> TextSide:
     Raises CheckpointError, TokenizerError or TemplateError for files that cannot be used.
     """
     from dgpp.checkpoint.config import eos_ids
+    from dgpp.text.deepseek_prompt import DeepSeekPrompt
     from dgpp.text.template import ChatTemplate, TemplateMissing
     from dgpp.text.tokenizer import Tokenizer
 
     directory = opened.checkpoint.directory
     tokenizer = Tokenizer.load(directory)
-    template: ChatTemplate | None
+    template: Template | None
     try:
         if chat_template is not None:
             template = ChatTemplate.load_file(chat_template, tokenizer)
         else:
             template = ChatTemplate.load(directory, tokenizer)
     except TemplateMissing:
-        template = None
+        template = DeepSeekPrompt.of(tokenizer.control_tokens)
     return TextSide(tokenizer, template, eos_ids(opened.checkpoint))

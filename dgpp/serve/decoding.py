@@ -58,14 +58,14 @@ FREQUENCY_PENALTY = Number("frequency_penalty", "The same, for each time that it
 SEED = Integer("seed", "Same seed, same draws; choice c uses seed + c.", INT64_MIN, INT64_MAX, integral=False)
 N = Integer("n", "Choices to generate.", 1, MAX_CHOICES)
 _STOP_TEXT = {"type": "string", "minLength": 1}
-STOP = Shaped(
+STOP = Shaped[tuple[str, ...]](
     "stop",
     "The answer ends before any of these texts; they are looked for in visible content.",
     nullable({"anyOf": [_STOP_TEXT, {"type": "array", "items": _STOP_TEXT, "minItems": 1, "maxItems": MAX_STOPS}]}),
     _stop,
     (),
 )
-LOGIT_BIAS = Shaped(
+LOGIT_BIAS = Shaped[tuple[tuple[int, float], ...]](
     "logit_bias",
     "Token ids and what is added to their logits.",
     nullable(

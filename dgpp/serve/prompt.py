@@ -96,7 +96,8 @@ class Prompts:
         """The prompt. Where the template refuses an instruction in the midst of a conversation, it is said in the
         user's turn."""
         assert self._template is not None
-        listed = [tool.for_template() for tool in tools] or None
+        namespace = self.dialect is not None and self.dialect.name == "dsml"
+        listed = [tool.for_template(namespace=namespace) for tool in tools] or None
         try:
             return self._template.render(messages, tools=listed, variables=variables, continue_final=continues)
         except TemplateError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import llguidance
@@ -20,7 +20,7 @@ class Tokens(Protocol):
     def special_ids(self) -> frozenset[int]: ...
 
     @property
-    def control_tokens(self) -> dict[str, int]: ...
+    def control_tokens(self) -> Mapping[str, int]: ...
 
     def token_bytes(self, id: int) -> bytes: ...
 
