@@ -95,7 +95,7 @@ class ChoiceTimes:
         self._first = self._last = 0.0
         self._tokens = 0
 
-    def token(self) -> None:
+    def token(self, admitted: float | None = None) -> None:
         """A token has come."""
         now = time.monotonic()
         if self._tokens:
