@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flask import Flask, Response, current_app, g, request
+from flask import Flask, Response, current_app, g, has_request_context, request
 
 from dgpp.serve import request_ids, sse
 from dgpp.serve.errors import INTERNAL, OVERLOADED, TOO_MANY_REQUESTS, UNAUTHORIZED, ApiError, error_body
@@ -92,7 +92,8 @@ def event_stream(
         if done:
             yield done
 
-    g.pop("turn", None)
+    if has_request_context():
+        g.pop("turn", None)
     response = Response(body(), content_type="text/event-stream", headers={"Cache-Control": "no-cache"})
     # A response whose client left before the first byte never starts its generators.
     response.call_on_close(turn.close)

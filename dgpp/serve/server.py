@@ -21,6 +21,7 @@ from waitress.channel import ClientDisconnected
 from dgpp.serve.app import create_app
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
+from dgpp.serve.stats_log import StatsLog
 from dgpp.serve.transport import Listener
 from dgpp.serve.workers import Workers
 
@@ -51,6 +52,7 @@ class HttpServer:
         self._listener = Listener(application, dispatcher=workers, adj=adjustments)
         self._listener.max_connections = settings.max_connections
         self._listener.write_timeout = settings.write_timeout
+        self._stats_log: StatsLog | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Lock()
 
@@ -83,6 +85,7 @@ class HttpServer:
 
     def start(self) -> None:
         """Serves in a thread of its own."""
+        self._start_stats_log()
         self._thread = threading.Thread(target=self._listener.run, name="http-server", daemon=True)
         self._thread.start()
 
@@ -98,6 +101,7 @@ class HttpServer:
 
         for number in signals:
             signal.signal(number, on_signal)
+        self._start_stats_log()
         try:
             self._listener.run()
         finally:
@@ -119,8 +123,15 @@ class HttpServer:
             while not self._listener.flushed() and time.monotonic() < deadline:
                 time.sleep(0.01)
             self._listener.stop()
+            if self._stats_log is not None:
+                self._stats_log.stop()
             if self._thread is not None:
                 self._thread.join()
+
+    def _start_stats_log(self) -> None:
+        if self._settings.stats_interval:
+            service = self._service
+            self._stats_log = StatsLog(service.engine.stats, service.telemetry, self._settings.stats_interval)
 
 
 def headers_at_once(application: Any) -> Any:

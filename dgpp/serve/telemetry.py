@@ -19,6 +19,8 @@ TOKEN_BUCKETS = (*(m * 10.0**e for e in range(6) for m in (1, 2.5, 5)), 10**6)
 
 _HISTOGRAMS: tuple[tuple[str, str, Sequence[float]], ...] = (
     ("e2e_request_latency_seconds", "From the request's arrival to its end.", LATENCY_BUCKETS),
+    ("request_queue_time_seconds", "From the request's arrival to its slot.", LATENCY_BUCKETS),
+    ("request_prefill_time_seconds", "From its slot to the first token.", LATENCY_BUCKETS),
     ("request_decode_time_seconds", "From the first token to the last.", LATENCY_BUCKETS),
     ("request_time_per_output_token_seconds", "Mean time between the tokens of one choice.", LATENCY_BUCKETS),
     ("inter_token_latency_seconds", "Time between two tokens.", LATENCY_BUCKETS),
@@ -42,13 +44,14 @@ class Telemetry:
             )
             for name, text, buckets in _HISTOGRAMS
         }
-        self._first_token = Histogram(
+        first_token = Histogram(
             "dgpp_time_to_first_token_seconds",
             "From the request's arrival to its first token.",
             ["model_name", "prefix_cache"],
             registry=self.registry,
             buckets=LATENCY_BUCKETS,
-        ).labels(model_name, "miss")
+        )
+        self._first_token = {kind: first_token.labels(model_name, kind) for kind in ("hit", "miss")}
 
     def count(self, name: str, amount: int = 1) -> None:
         """Adds to a counter."""
@@ -76,8 +79,8 @@ class Telemetry:
         self._histograms[name].observe(value)
 
     def first_token(self, seconds: float) -> None:
-        """Adds a time to first token."""
-        self._first_token.observe(seconds)
+        """Adds a time to first token; without a prefix cache every prompt misses it."""
+        self._first_token["miss"].observe(seconds)
 
     def ended(self, reason: str) -> None:
         """Counts a choice that ended."""
@@ -96,13 +99,20 @@ class ChoiceTimes:
         self._tokens = 0
 
     def token(self, admitted: float | None = None) -> None:
+<<<<<<< HEAD
+        """A token has come for the choice that got its slot at `admitted` (`time.monotonic()`)."""
+=======
         """A token has come."""
+>>>>>>> origin/main
         now = time.monotonic()
         if self._tokens:
             self._telemetry.observe("inter_token_latency_seconds", now - self._last)
         else:
             self._first = now
             self._telemetry.first_token(now - self._arrived)
+            if admitted is not None:
+                self._telemetry.observe("request_queue_time_seconds", admitted - self._arrived)
+                self._telemetry.observe("request_prefill_time_seconds", now - admitted)
         self._last = now
         self._tokens += 1
 

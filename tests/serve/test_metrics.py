@@ -6,12 +6,23 @@ import json
 from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from dgpp.engine.request import FailEvent
 from dgpp.serve.body import parse_body
 from dgpp.serve.requests import parse_chat
 from dgpp.serve.telemetry import LATENCY_BUCKETS, TOKEN_BUCKETS
-from tests.serve.support import NAME, Bench, chat, eventually, ids, user
+from tests.serve.metric_names import (
+    ADMISSION,
+    DECODE_BATCH,
+    JSON_NAMES,
+    LABELLED,
+    LEGACY_NAMES,
+    PREFILL_REQUEST,
+    PROMETHEUS_NAMES,
+    SPEC_DECODE,
+)
+from tests.serve.support import NAME, Bench, chat, eventually, ids, read_events, user
 
 
 def scrape(made: Bench) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -22,7 +33,7 @@ def scrape(made: Bench) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     for family in text_string_to_metric_families(reply.get_data(as_text=True)):
         for sample in family.samples:
             labels = dict(sample.labels)
-            assert labels.pop("model_name") == NAME, sample
+            assert labels.pop("model_name", None) == (NAME if family.name.startswith("dgpp_") else None), sample
             key = (sample.name, tuple(sorted(labels.items())))
             assert key not in samples
             samples[key] = sample.value
@@ -59,17 +70,16 @@ def test_Q1_started_is_finished_aborted_failed_and_running(bench: Callable[..., 
     assert made.client.post("/v1/chat/completions", json=chat()).status_code == 503
 
     counts = made.counts()
-    assert counts == {
+    assert {name: counts[name] for name in counts if name.startswith("requests_")} == {
         "requests_total": 11,
         "requests_shed": 1,
+        "requests_shed_pool": 0,
         "requests_finished": 5,
         "requests_cancelled": 1,
         "requests_failed": 1,
         "requests_open": 3,
-        "engine_failed": False,
-        "tokens_out": counts["tokens_out"],
-        "rejects_bad": 2,
     }
+    assert (counts["engine_failed"], counts["rejects_bad"]) == (False, 2)
     samples = scrape(made)
     ended = {reason: samples["dgpp_request_finished_total", (("reason", reason),)] for reason in ("length", "stop")}
     assert ended == {"length": 4, "stop": 1}
@@ -78,6 +88,9 @@ def test_Q1_started_is_finished_aborted_failed_and_running(bench: Callable[..., 
     assert samples["dgpp_requests_total", ()] == 11
     assert samples["dgpp_num_requests_running", ()] + samples["dgpp_num_requests_waiting", ()] == 3
     assert samples["dgpp_time_to_first_token_seconds_count", (("prefix_cache", "miss"),)] == 7
+    assert samples["dgpp_time_to_first_token_seconds_count", (("prefix_cache", "hit"),)] == 0
+    assert samples["dgpp_request_queue_time_seconds_count", ()] == 7
+    assert samples["dgpp_request_prefill_time_seconds_count", ()] == 7
     assert samples["dgpp_e2e_request_latency_seconds_count", ()] == 7
     assert samples["dgpp_request_generation_tokens_count", ()] == 7
 
@@ -111,7 +124,7 @@ def test_Q1_buckets_are_cumulative(bench: Callable[..., Bench]) -> None:
         assert values == sorted(values)
         assert values[-1] == samples[name, labels]
         checked += 1
-    assert checked == 7
+    assert checked == 11
     assert samples["dgpp_request_prompt_tokens_count", ()] == 4
     assert samples["dgpp_request_generation_tokens_sum", ()] == 4 * 7
     assert samples["dgpp_inter_token_latency_seconds_count", ()] == 4 * 6
@@ -140,3 +153,85 @@ def test_two_apps_do_not_share_counters(bench: Callable[..., Bench]) -> None:
     first.client.post("/v1/chat/completions", json=chat())
     assert scrape(first)["dgpp_requests_total", ()] == 1
     assert scrape(second)["dgpp_requests_total", ()] == 0
+
+
+def test_Q3_tokens_are_counted_and_not_events_or_steps(bench: Callable[..., Bench]) -> None:
+    made = bench("\u20ac" * 5 + "word", step_seconds=0.001)  # three tokens a character: fewer events than tokens
+    for n in (1, 2):
+        options = {"include_usage": True}
+        reply = made.client.post("/v1/chat/completions", json=chat(stream=True, stream_options=options, n=n))
+        events = read_events(reply.data)
+        usage = events[-1]["usage"]
+        assert usage["completion_tokens"] == n * (5 * 3 + 4 + 1)
+        assert len(events) < usage["completion_tokens"]
+    samples = scrape(made)
+    assert samples["dgpp_generation_tokens_total", ()] == 60
+    assert made.counts()["tokens_out"] == 60
+    assert samples["dgpp_decode_rows_total", ()] == 60
+    assert samples["dgpp_decode_steps_total", ()] < 60  # two choices share a step
+    assert samples["dgpp_decode_step_duration_seconds_count", ()] == samples["dgpp_decode_steps_total", ()]
+    assert samples["dgpp_spec_decode_num_accepted_tokens_total", ()] == 0
+
+
+def test_Q3_steps_and_their_widths(bench: Callable[..., Bench]) -> None:
+    made = bench("abc", step_seconds=0.003)
+    made.client.post("/v1/chat/completions", json=chat(n=3))
+    samples = scrape(made)
+    by_slots = {n: samples["dgpp_decode_batch_replays_by_slots_total", (("slots", str(n)),)] for n in range(1, 17)}
+    assert by_slots == {**dict.fromkeys(range(1, 17), 0), 3: 4}
+    assert samples["dgpp_decode_step_duration_seconds_sum", ()] >= 4 * 0.003
+    assert samples["dgpp_decode_step_duration_seconds_bucket", (("le", "0.0025"),)] == 0
+    batch = made.client.get("/metrics").get_json()["scheduler"]["decode_batch"]
+    assert (batch["last_active"], batch["replays"], batch["rows"]) == (3, 4, 12)
+    assert list(batch["replays_by_slots"]) == [str(n) for n in range(1, 17)]
+
+
+def test_api_13_a_prompt_that_is_read_shows_its_progress(bench: Callable[..., Bench]) -> None:
+    made = bench("ok", hold=("prefill",))
+    waiting = made.service.chat(parse_chat(parse_body(json.dumps(chat()).encode()), made.service.served))
+    assert eventually(lambda: made.engine.stats().prefilling == 1)
+    prefill = made.client.get("/metrics").get_json()["prefill"]
+    (one,) = prefill["requests"]
+    assert set(one) == PREFILL_REQUEST
+    assert one["prompt_tokens"] == one["remaining_tokens"] == prefill["remaining_tokens"] == 21
+    assert one["elapsed_ms"] >= 0
+    assert scrape(made)["dgpp_prefill_inflight_remaining_tokens", ()] == 21
+    waiting.close()
+
+
+def test_api_13_every_name_is_there(bench: Callable[..., Bench]) -> None:
+    body = bench().client.get("/metrics").get_json()
+    assert set(body) == set(JSON_NAMES)
+    for part, names in JSON_NAMES.items():
+        assert names <= set(body[part]), part
+    assert set(body["scheduler"]["decode_batch"]) == DECODE_BATCH
+    assert set(body["scheduler"]["spec_decode"]) == SPEC_DECODE
+    assert set(body["service"]["admission"]) == ADMISSION
+    for missing in ("prefix_cache", "nvme_cache"):
+        values = dict(body[missing])
+        assert values.pop("enabled") is False
+        assert {value for name, value in values.items() if name != "key"} == {0}
+
+
+def test_api_14_every_name_is_there(bench: Callable[..., Bench]) -> None:
+    made = bench("abc")
+    made.client.post("/v1/chat/completions", json=chat())
+    text = made.client.get("/metrics/prometheus").get_data(as_text=True)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for kind, names in PROMETHEUS_NAMES.items():
+        for name in names:
+            family = families.pop(f"dgpp_{name.removesuffix('_total') if kind == 'counter' else name}")
+            assert family.type == kind, name
+            assert family.documentation
+    extra = {"dgpp_requests_open", "dgpp_tool_calls_malformed"}
+    assert set(families) == extra | {name.removesuffix("_total") for name in LEGACY_NAMES}
+    assert [line for line in text.splitlines() if not line.startswith("#")][:3] == [f"{n} 0.0" for n in LEGACY_NAMES]
+    labels = {name: sample.labels for name, sample in ((f, families_sample(text, f)) for f in LABELLED)}
+    for name, wanted in LABELLED.items():
+        assert set(labels[name]) == {"model_name", *wanted}, name
+
+
+def families_sample(text: str, name: str) -> Sample:
+    """The first sample of a name."""
+    found = (s for family in text_string_to_metric_families(text) for s in family.samples if s.name == name)
+    return next(found)
