@@ -15,6 +15,7 @@ from dgpp.text.segments import Segment
 from dgpp.text.template import TemplateError
 from dgpp.text.tokenizer import Tokenizer
 from dgpp.text.tools import Dialect, Tool, dialect_of
+from dgpp.text.tools.dsml import Dsml
 
 
 class Template(Protocol):
@@ -96,8 +97,7 @@ class Prompts:
         """The prompt. Where the template refuses an instruction in the midst of a conversation, it is said in the
         user's turn."""
         assert self._template is not None
-        namespace = self.dialect is not None and self.dialect.name == "dsml"
-        listed = [tool.for_template(namespace=namespace) for tool in tools] or None
+        listed = [tool.for_template(namespace=isinstance(self.dialect, Dsml)) for tool in tools] or None
         try:
             return self._template.render(messages, tools=listed, variables=variables, continue_final=continues)
         except TemplateError as error:
