@@ -99,11 +99,7 @@ class ChoiceTimes:
         self._tokens = 0
 
     def token(self, admitted: float | None = None) -> None:
-<<<<<<< HEAD
         """A token has come for the choice that got its slot at `admitted` (`time.monotonic()`)."""
-=======
-        """A token has come."""
->>>>>>> origin/main
         now = time.monotonic()
         if self._tokens:
             self._telemetry.observe("inter_token_latency_seconds", now - self._last)
