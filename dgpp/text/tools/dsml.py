@@ -16,10 +16,12 @@ it. A tag may have one line break too few or too many behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dgpp.text.events import Call
+from dgpp.text.segments import Segment, joined
 from dgpp.text.tools import lark
 from dgpp.text.tools.calls import CallWriter, arguments_of
 from dgpp.text.tools.cursor import Cursor, Interrupted, MalformedBlock, Wait
@@ -91,16 +93,23 @@ class Dsml:
 
     def render(self, calls: Sequence[Call]) -> str:
         """The text that the published encoder writes for `calls`."""
-        markup = self._markup(TOKEN)
-        return f"\n\n{markup.calls}\n{''.join(self._render(call, markup) for call in calls)}{markup.calls_end}"
+        return joined(self.segments([(call.name, arguments_of(call)) for call in calls]))
 
-    def _render(self, call: Call, markup: _Markup) -> str:
-        parameters = (
-            f'{markup.parameter}{key}" string="{"true" if isinstance(value, str) else "false"}">'
-            f"{value if isinstance(value, str) else lark.dumps(value)}{markup.parameter_end}\n"
-            for key, value in arguments_of(call).items()
-        )
-        return f'{markup.invoke}{call.name}">\n{"".join(parameters)}{markup.invoke_end}\n'
+    def segments(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Segment]:
+        """The same, for calls by name and arguments, as markup and the text that models and people wrote."""
+        markup = self._markup(TOKEN)
+        parts = [Segment(f"\n\n{markup.calls}\n", True)]
+        for name, arguments in calls:
+            parts += [Segment(markup.invoke, True), Segment(name), Segment('">\n', True)]
+            for key, value in arguments.items():
+                is_text = isinstance(value, str)
+                parts += [
+                    *(Segment(markup.parameter, True), Segment(key)),
+                    Segment(f'" string="{"true" if is_text else "false"}">', True),
+                    *(Segment(value if is_text else lark.dumps(value)), Segment(f"{markup.parameter_end}\n", True)),
+                ]
+            parts.append(Segment(f"{markup.invoke_end}\n", True))
+        return [*parts, Segment(markup.calls_end, True)]
 
     def _markup(self, token: str) -> _Markup:
         tag = f"{token} " if self.spaced else token
