@@ -79,9 +79,7 @@ class Shelf:
                 raise ApiError(STORAGE_FULL, message, "file")
             self._used += file.bytes
         try:
-            directory = self._place()
-            _write(directory / file.id, data)
-            _write(directory / (file.id + _METADATA), json.dumps(asdict(file), ensure_ascii=False).encode())
+            self._write(file, data)
         except OSError as error:
             with self._lock:
                 self._used -= file.bytes
@@ -145,6 +143,15 @@ class Shelf:
             if self._temporary is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="dgpp-files-")
             return Path(self._temporary.name)
+
+    def _write(self, file: StoredFile, data: bytes) -> None:
+        place = self._place() / file.id
+        try:
+            _write(place, data)
+            _write(place.with_name(file.id + _METADATA), json.dumps(asdict(file), ensure_ascii=False).encode())
+        except OSError:
+            place.unlink(missing_ok=True)
+            raise
 
     def _failed(self, error: OSError) -> ApiError:
         logger.error("the kept files cannot be reached: %s", error)

@@ -496,6 +496,24 @@ def test_a_failing_disk_is_a_500_without_details(
     stored(made)  # what could not be written does not count
 
 
+def test_a_file_that_is_written_by_half_leaves_nothing(
+    bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bench(files_directory=str(tmp_path), max_file_storage_bytes=9)
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target.name.endswith(".json"):
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        assert refusal(send(made, form(*GOOD))) == (500, None, None)
+    assert list(tmp_path.iterdir()) == []
+    stored(made)
+
+
 def test_the_official_client_keeps_files(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     made, server = serving(ids("Fine."), info=Bench.info(position_ceiling=1024))
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=10)

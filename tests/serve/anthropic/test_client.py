@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from typing import Any
 
+import anthropic
 import pytest
 
 from dgpp.serve.server import HttpServer
@@ -15,8 +15,6 @@ from tests.serve.turns import SpokenTurn, called, finished, said, steps, thought
 from tests.text.templates import QWEN38
 
 CALL = "<tool_call>\n<function=weather>\n<parameter=place>\nKöln\n</parameter>\n</function>\n</tool_call>"
-pytestmark = pytest.mark.clients
-
 TEXT = "Grüße, 世界 😀! And so on."
 WEATHER = {
     "name": "weather",
@@ -25,18 +23,13 @@ WEATHER = {
 }
 
 
-@pytest.fixture
-def anthropic() -> Any:
-    return importlib.import_module("anthropic")
-
-
-def client_of(anthropic: Any, server: HttpServer, key: str = "any") -> Any:
+def client_of(server: HttpServer, key: str = "any") -> Any:
     return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, timeout=10)
 
 
-def test_created_and_streamed_agree(anthropic: Any, serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
+def test_created_and_streamed_agree(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     _, server = serving(TEXT)
-    client = client_of(anthropic, server)
+    client = client_of(server)
     whole = client.messages.create(model=NAME, max_tokens=60, messages=user())
     assert whole.content[0].text == TEXT
     anthropic.types.Message.model_validate(whole.to_dict())
@@ -47,19 +40,19 @@ def test_created_and_streamed_agree(anthropic: Any, serving: Callable[..., tuple
     assert final.stop_reason == whole.stop_reason == "end_turn"
 
 
-def test_every_event_is_of_the_clients_types(anthropic: Any, serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
+def test_every_event_is_of_the_clients_types(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     made, server = serving()
     script = steps(*thought("a"), *said("b"), *called(0, "f", '{"a": 1}'), finished("tool_calls"))
     made.service.chat = lambda chat: SpokenTurn(script, chat.model)  # type: ignore[assignment,method-assign]
     seen = 0
-    for event in client_of(anthropic, server).messages.create(model=NAME, max_tokens=9, messages=user(), stream=True):
+    for event in client_of(server).messages.create(model=NAME, max_tokens=9, messages=user(), stream=True):
         type(event).model_validate(event.to_dict())
         assert type(event).model_fields["type"].annotation.__args__ == (event.type,)
         seen += 1
     assert seen == 20
 
 
-def test_a_loop_with_a_tool(anthropic: Any, serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
+def test_a_loop_with_a_tool(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     scripts = iter([f"I must look.\n</think>\n\n{CALL}", "Good.\n</think>\n\nIt rains in Köln."])
     made, server = serving(
         lambda request, index: ids(next(scripts)),
@@ -67,7 +60,7 @@ def test_a_loop_with_a_tool(anthropic: Any, serving: Callable[..., tuple[Bench, 
         markers=MARKERS,
         info=Bench.info(position_ceiling=4096),
     )
-    client = client_of(anthropic, server)
+    client = client_of(server)
     messages: list[Any] = [{"role": "user", "content": "Weather in Köln?"}]
     for _ in range(2):
         with client.messages.stream(model=NAME, max_tokens=300, messages=messages, tools=[WEATHER]) as stream:
@@ -89,19 +82,17 @@ def test_a_loop_with_a_tool(anthropic: Any, serving: Callable[..., tuple[Bench, 
     assert "<tool_response>\nrain\n</tool_response>" in prompt
 
 
-def test_tokens_are_counted(anthropic: Any, serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
+def test_tokens_are_counted(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     _, server = serving()
-    counted = client_of(anthropic, server).messages.count_tokens(model=NAME, messages=user(), system="Be brief.")
+    counted = client_of(server).messages.count_tokens(model=NAME, messages=user(), system="Be brief.")
     assert counted.input_tokens == 40
 
 
-def test_errors_arrive_as_the_client_types_them(
-    anthropic: Any, serving: Callable[..., tuple[Bench, HttpServer]]
-) -> None:
+def test_errors_arrive_as_the_client_types_them(serving: Callable[..., tuple[Bench, HttpServer]]) -> None:
     made, server = serving(TEXT, api_key="secret", hold=("decode",))
     with pytest.raises(anthropic.AuthenticationError):
-        client_of(anthropic, server, "wrong").messages.create(model=NAME, max_tokens=9, messages=user())
-    client = client_of(anthropic, server, "secret")
+        client_of(server, "wrong").messages.create(model=NAME, max_tokens=9, messages=user())
+    client = client_of(server, "secret")
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="claude", max_tokens=9, messages=user())
     with pytest.raises(anthropic.BadRequestError) as wrong:
