@@ -64,8 +64,8 @@ class ToolValues:
         return None
 
     def finish(self, allowed: Sequence[ToolLike]) -> None:
-        """To be called when the grammar of the allowed tools is made. Raises GrammarError for a strict tool whose schema
-        says more than the grammar enforces."""
+        """To be called when the grammar of the allowed tools is made. Raises GrammarError for a strict tool whose
+        schema says more than the grammar enforces."""
         for index, tool in enumerate(self._tools):
             if tool not in allowed or tool.kind != "function" or not tool.strict or index in self._whole:
                 continue
