@@ -19,7 +19,7 @@ def chat_tools(value: Any, paths: Paths) -> list[dict[str, Any]] | None:
         kind = mapping(tool, at).get("type")
         if kind not in (None, "custom"):
             raise unsupported(
-                f"{at}.type", f"{kind!r} is no tool that this server has; declare it with an input_schema"
+                f"{at}.type", f"{kind!r} is no tool that this server knows; declare it with an input_schema"
             )
         paths.add(f"tools[{index}].function", at)
         paths.add(f"tools[{index}].function.parameters", f"{at}.input_schema")

@@ -59,7 +59,9 @@ def _add(tool: dict[str, Any], at: str, tools: list[dict[str, Any]], paths: Path
     """Adds the chat tool for one that `at` stands for."""
     kind = tool.get("type")
     if kind not in KINDS:
-        raise unsupported(f"{at}.type", f"{kind!r} is no tool that this server has; declare functions or custom tools")
+        raise unsupported(
+            f"{at}.type", f"{kind!r} is no tool that this server runs; leave it out, or declare a function"
+        )
     path = f"tools[{len(tools)}]"
     paths.add(path, at)
     paths.add(f"{path}.{kind}", at)
@@ -87,7 +89,7 @@ def chat_tool_choice(value: Any, paths: Paths) -> Any:
             ]
         return {"type": kind, kind: allowed}
     if kind not in KINDS:
-        raise unsupported("tool_choice.type", f"{kind!r} is no tool that this server has")
+        raise unsupported("tool_choice.type", f"{kind!r} is no tool that this server runs")
     return _named(value, "tool_choice", paths)
 
 

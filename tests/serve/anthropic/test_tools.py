@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve.anthropic.support import PATH, asked, both_ways
-from tests.serve.support import MARKERS, Bench, ids, user
+from tests.serve.anthropic.support import PATH, asked, assembled, both_ways
+from tests.serve.responses.support import read_named
+from tests.serve.support import MARKERS, NAME, Bench, ids, user
 from tests.text.templates import QWEN38
 
 CALL = "<tool_call>\n<function=look>\n<parameter=place>\nKöln\n</parameter>\n</function>\n</tool_call>"
@@ -73,6 +74,34 @@ def test_an_answer_goes_on(bench: Callable[..., Bench]) -> None:
     body, _ = both_ways(made, messages=begun)
     assert body["content"][0]["text"] == " Bonn."
     assert made.prompts()[0].endswith("assistant\nIt was")
+
+
+def test_a_request_as_a_coding_agent_sends_it(bench: Callable[..., Bench]) -> None:
+    made = model(bench, f"I look.\n</think>\n\n{CALL}")
+    cached = {"cache_control": {"type": "ephemeral"}}
+    request = {
+        "model": NAME,
+        "max_tokens": 300,
+        "system": [{"type": "text", "text": "You are an agent."}, {"type": "text", "text": "Rules.", **cached}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "<reminder>"}, {"type": "text", "text": "Go.", **cached}],
+            },
+            {"role": "system", "content": "Late instruction."},
+        ],
+        "tools": [LOOK],
+        "metadata": {"user_id": '{"device_id": "x"}'},
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "stream": True,
+    }
+    reply = made.client.post(f"{PATH}?beta=true", json=request, headers={"anthropic-beta": "a,b"})
+    assert reply.status_code == 200
+    assert [block["type"] for block in assembled(read_named(reply.data))["content"]] == ["thinking", "tool_use"]
+    for text in ("You are an agent.\n\nRules.", "<reminder>\n\nGo.", "Late instruction."):
+        assert text in made.prompts()[0]
 
 
 @pytest.mark.parametrize(

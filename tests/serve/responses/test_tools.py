@@ -84,6 +84,35 @@ def test_tools_of_a_namespace(bench: Callable[..., Bench]) -> None:
     assert "<function=maps__look>" in made.prompts()[2]
 
 
+def test_a_request_as_a_coding_agent_sends_it(bench: Callable[..., Bench]) -> None:
+    made = model(bench, f"I look.\n</think>\n\n{CALL}")
+    request = {
+        "input": [
+            {
+                "type": "message",
+                "id": "m1",
+                "role": "developer",
+                "content": [{"type": "input_text", "text": "You are an agent."}],
+            },
+            {"type": "message", "id": "m2", "role": "developer", "content": [{"type": "input_text", "text": "Rules."}]},
+            {"type": "message", "id": "m3", "role": "user", "content": [{"type": "input_text", "text": "<context>"}]},
+            {"type": "message", "id": "m4", "role": "user", "content": [{"type": "input_text", "text": "Go."}]},
+        ],
+        "tools": [{**LOOK, "strict": False}, SPACE],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": {"summary": "auto"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "k",
+        "client_metadata": {"session": "s"},
+    }
+    body, _ = both_ways(made, **request)
+    assert [item["type"] for item in body["output"]] == ["reasoning", "function_call"]
+    for text in ("You are an agent.\n\nRules.", "user\n<context>", "user\nGo."):
+        assert text in made.prompts()[0]
+
+
 def test_no_thinking(bench: Callable[..., Bench]) -> None:
     body, _ = both_ways(model(bench, "Yes."), reasoning={"effort": "none"})
     assert [item["type"] for item in body["output"]] == ["message"]
