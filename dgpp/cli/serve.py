@@ -86,7 +86,8 @@ def serve(
             settings=settings,
             sampling_defaults=defaults,
             template_defaults=template_defaults,
-            digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
+            rope_scaling=opened.config.rope.ramp(),
+        digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
         )
         server = HttpServer(service, settings)
     except ValueError as error:  # a directory for files that cannot be used

@@ -119,6 +119,23 @@ class Rope:
             mrope_cache_factor=given.get("mrope_cache_factor", 4.0),
         )
 
+    def ramp(self) -> dict[str, Any] | None:
+        """The YaRN ramp as `/v1/models` names its settings (spec/api.md §11); None without one."""
+        if self.kind != "yarn":
+            return None
+        return {
+            "rope_type": "yarn",
+            "factor": self.factor,
+            "original_max_position_embeddings": self.original_positions,
+            "beta_fast": self.beta_fast,
+            "beta_slow": self.beta_slow,
+            "attn_factor": self.attention_factor / (0.1 * math.log(self.factor) + 1.0),
+            "mrope_cache_factor": self.mrope_cache_factor,
+            "mscale": self.attention_factor,
+            "correction_max_position_embeddings": int(self.original_positions * self.mrope_cache_factor),
+            "scaled_max_position_embeddings": int(self.original_positions * self.factor),
+        }
+
     def inv_freq(self) -> np.ndarray:
         """Angle per position of each pair: float64 [Dr/2]; float32 for a rope in three axes."""
         dim = self.rotary_dim

@@ -52,6 +52,7 @@ def model_object(service: Service, name: str) -> dict[str, Any]:
         },
         "default_chat_template_kwargs": service.template_defaults,
         "input_modalities": ["text"],
+        **({} if service.rope_scaling is None else {"rope_scaling": service.rope_scaling}),
         "context": {
             "request_limit_tokens": info.context_limit,
             "position_ceiling_tokens": info.position_ceiling,

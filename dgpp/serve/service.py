@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ class Service:
     """One engine, its tokenizer and chat template, and the names the model is served under (the first is the main
     one). `eos` are the ids that end an answer; `sampling_defaults` and `template_defaults` (chat_template_kwargs, from
     `default_template_kwargs`) hold for fields and keys that a request leaves out. `digests()` reports the SHA-256 of
-    the model's files as far as they are known.
+    the model's files as far as they are known; `rope_scaling` are the settings of a ramp over its positions.
 
     Raises ValueError for a directory of files that cannot be used.
     """
@@ -74,6 +74,7 @@ class Service:
         sampling_defaults: Sampling | None = None,
         template_defaults: JsonObject | None = None,
         digests: Callable[[], dict[str, Any]] | None = None,
+        rope_scaling: Mapping[str, Any] | None = None,
     ) -> None:
         if not names:
             raise ValueError("a served model needs at least one name")
@@ -85,6 +86,7 @@ class Service:
         self.template_variables = read_template_kwargs({FIELD: self.template_defaults}, self.prompts.controls)
         self.sampling_defaults = sampling_defaults or Sampling()
         self.digests = digests
+        self.rope_scaling = rope_scaling
         self.telemetry = Telemetry(names[0])
         self.files = FileStore.of(settings)
         self.reasoning_in_content = settings.reasoning_in_content

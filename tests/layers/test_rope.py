@@ -183,3 +183,17 @@ def test_a_checkpoint_that_scales_its_positions_is_not_scaled_again() -> None:
 def test_bad_axes_and_parts_name_their_field(changed: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"config.json: rope_parameters.{message}"):
         Rope.from_config({"rope_parameters": {**MROPE, **changed}}, 256, 262144)
+
+
+def test_api_11_the_ramp_as_the_models_route_names_it() -> None:
+    assert QWEN.ramp() is None
+    options = {"factor": 4.0, "original_max_position_embeddings": 262144, "attn_factor": 0.5}
+    ramp = QWEN.scaled(options).ramp()
+    assert ramp is not None
+    assert list(ramp) == [
+        *("rope_type", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attn_factor"),
+        *("mrope_cache_factor", "mscale", "correction_max_position_embeddings", "scaled_max_position_embeddings"),
+    ]
+    assert ramp["attn_factor"] == pytest.approx(0.5)
+    assert ramp["mscale"] == pytest.approx(0.5 * 1.1386294361)
+    assert (ramp["correction_max_position_embeddings"], ramp["scaled_max_position_embeddings"]) == (1048576, 1048576)

@@ -64,6 +64,13 @@ def test_A1_models(bench: Callable[..., Bench]) -> None:
     assert unknown.get_json()["error"]["param"] == "model"
 
 
+def test_api_11_a_ramp_over_the_positions_is_shown_while_it_is_on(bench: Callable[..., Bench]) -> None:
+    made = bench()
+    assert "rope_scaling" not in made.client.get(f"/v1/models/{NAME}").get_json()
+    made.service.rope_scaling = {"rope_type": "yarn", "factor": 4.0}
+    assert made.client.get(f"/v1/models/{NAME}").get_json()["rope_scaling"]["factor"] == 4.0
+
+
 def test_health(bench: Callable[..., Bench]) -> None:
     reply = bench().client.get("/health")
     assert (reply.status_code, reply.get_json()) == (200, {"status": "ok", "model": NAME})
