@@ -3,7 +3,8 @@
 Every key at most once and in any order; with more than 60 properties in the declared order. Keys are the declared
 ones, and others only where `additionalProperties` is true. Where required keys are enforced, a call cannot end
 without them. A JSON-typed value follows its schema, a string that has to be one of several is one of them, and any
-other string is free text that does not hold what would end it.
+other string is free text that does not hold what would end it, in strict tools of the declared pattern, format and
+length.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dgpp.text.tools.coerce import resolve, typed
 from dgpp.text.tools.declared import GrammarFormat, Tool
 from dgpp.text.tools.lark import Value, before_mark, dumps, quoted, sequence, without
 from dgpp.text.tools.marks import Marks
+from dgpp.text.tools.string_terminal import text_terminal
 
 _BITS = 60  # keys that a rule's parameter can hold
 
@@ -137,6 +139,8 @@ class TaggedGrammar:
             texts = [value if isinstance(value, str) else dumps(value) for value in listed]
             if not any(end in text for text in texts for end in self._forbidden):
                 return _Argument(opening, rule, None, tuple(dict.fromkeys(texts)))
+        if of.is_text and tool.strict and isinstance(target, Mapping) and (wanted := text_terminal(target)):
+            return self._terminal(opening, rule, wanted)
         json = None if is_text or of.types is None else self._value(_rooted(schema, root), tool.strict)
         return self._json(opening, rule, json)
 
@@ -145,10 +149,12 @@ class TaggedGrammar:
         if format.syntax == "lark":
             own = {"syntax": format.syntax, "definition": format.definition}
             return self._json(opening, rule, self._value({"type": "string", "x-dgpp-grammar": own}, True))
-        terminal = rule.upper()
         pattern = format.definition.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
-        self.rules.append(f"{terminal}: /{pattern}/ & ({self._free})")
-        return _Argument(opening, rule, terminal)
+        return self._terminal(opening, rule, f"/{pattern}/")
+
+    def _terminal(self, opening: str, rule: str, body: str) -> _Argument:
+        self.rules.append(f"{rule.upper()}: {body} & ({self._free})")
+        return _Argument(opening, rule, rule.upper())
 
     def _json(self, opening: str, rule: str, body: str | None) -> _Argument:
         if body is None:
@@ -167,7 +173,7 @@ class TaggedGrammar:
             texts = " | ".join(quoted(text + plain) or '""' for text in value.texts)
             return f"({texts}) {after}".rstrip()
         if not plain:
-            return f"{value.terminal}? {after}"
+            return f"{value.terminal} {after}"
         terminal = f"{value.terminal}_{'NEXT' if following == self._tags.key else 'LAST'}"
         definition = f"{terminal}: {value.terminal} {quoted(plain)}"
         if definition not in self.rules:

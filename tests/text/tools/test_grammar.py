@@ -176,6 +176,37 @@ def test_api_7_3_keys_come_in_any_order_each_at_most_once(dialect: Dialect) -> N
     assert not accepts(grammar, ids(twice.replace("ciyt", "city"), markers))
 
 
+UUID = "123e4567-e89b-12d3-a456-426614174000"
+
+
+@pytest.mark.parametrize("dialect", XML.values(), ids=XML)
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"format": "uuid"}, [UUID], ["", UUID[:-1], f'"{UUID}"', f"{UUID}\n"]),
+        ({"pattern": "^[a-c]+$"}, ["abc"], ["", "abd", "xabc"]),
+        ({"pattern": "b/c|^a"}, ["a", "xb/cx", "axx"], ["xa", "b"]),
+        ({"pattern": "(a|b)\\$$"}, ["a$", "xb$"], ["a$x", "c$"]),
+        ({"pattern": "[|)]x"}, ["|x", "a)xb"], ["x|"]),
+        ({"minLength": 2, "maxLength": 3}, ["ab", "éàü"], ["", "a", "abcd"]),
+        ({"format": "date", "pattern": "^2"}, ["2024-02-29"], ["1999-01-01", "2023-02-29"]),
+        ({"$ref": "#/$defs/a"}, ["a"], ["b"]),
+    ],
+)
+def test_L15_a_strict_string_keeps_to_its_pattern_format_and_length(
+    dialect: Dialect, schema: dict[str, Any], right: list[str], wrong: list[str]
+) -> None:
+    text = {"type": "string", **schema} if "$ref" not in schema else schema
+    root = {"type": "object", "properties": {"s": text}, "$defs": {"a": {"type": "string", "pattern": "^a$"}}}
+    markers = dialect.parser((), streams=True).markers
+    for strict in (True, False):
+        grammar = dialect.grammar(functions(root, strict=strict), least=1, most=1, value=value)
+        for given in (*right, *wrong):
+            written = dialect.render([Call("f0", json.dumps({"s": given}, ensure_ascii=False))])
+            accepted = accepts(grammar, ids(written.removeprefix(dialect.lead), markers))
+            assert accepted is (given in right or not strict), given
+
+
 @pytest.mark.parametrize("dialect", XML.values(), ids=XML)
 def test_api_7_1_a_regular_expression_bounds_the_raw_input(dialect: Dialect) -> None:
     declared = custom(syntax="regex", definition=r"(?s:.)*[a-z/]+ [0-9]{2}|SELECT .*")
