@@ -62,8 +62,8 @@ def likeliest(generated: Sequence[Answer], count: int) -> list[Answer]:
 def chunks(turn: Turn, asked: CompletionRequest) -> Iterator[dict[str, Any] | None]:
     """The `text_completion` chunks of a turn; None when there was nothing to say.
 
-    A choice opens with an empty text, or the echoed prompt, just before its first chunk; the entries of log-probabilities travel with the
-    text that shows them.
+    A choice opens with an empty text, or the echoed prompt, just before its first chunk; the entries of
+    log-probabilities travel with the text that shows them.
     """
     assert asked.stream is not None
     nulls = {"usage": None} if asked.stream.include_usage else {}

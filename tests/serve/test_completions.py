@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from dgpp.engine.request import FailEvent
+from dgpp.serve.completions import likeliest
+from dgpp.text.events import Answer, LogprobEntry
 from tests.serve.support import NAME, Bench, ids, read_events
 
 
@@ -22,7 +24,8 @@ def both(made: Bench, **fields: Any) -> tuple[dict[str, Any], list[dict[str, Any
     assert totals["usage"] == body["usage"]
     for choice in body["choices"]:
         mine = [part["choices"][0] for part in parts if part["choices"][0]["index"] == choice["index"]]
-        assert mine[0] == {"index": choice["index"], "text": "", "logprobs": None, "finish_reason": None}
+        before = "Once" if fields.get("echo") else ""
+        assert mine[0] == {"index": choice["index"], "text": before, "logprobs": None, "finish_reason": None}
         assert "".join(part["text"] for part in mine) == choice["text"]
         assert [part["finish_reason"] for part in mine] == [None] * (len(mine) - 1) + [choice["finish_reason"]]
         assert mine[-1]["text"] == ""
@@ -70,3 +73,29 @@ def test_legacy_failure(bench: Callable[..., Bench], stream: bool) -> None:
     else:
         last = reply.get_json()
     assert last["error"]["code"] == "engine_failure"
+
+
+def test_echo_puts_the_prompt_before_the_answer(bench: Callable[..., Bench]) -> None:
+    body, _ = both(bench(" upon"), echo=True, n=2)
+    assert [choice["text"] for choice in body["choices"]] == ["Once upon"] * 2
+    assert body["usage"]["completion_tokens"] == 12
+
+
+def test_best_of_generates_more_than_it_returns(bench: Callable[..., Bench]) -> None:
+    made = bench(lambda request, index: ids(f"answer {index}"))
+    asked = {"model": NAME, "prompt": "Once", "best_of": 3, "n": 2}
+    body = made.client.post("/v1/completions", json=asked).get_json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1]
+    assert all(choice["logprobs"] is None for choice in body["choices"])
+    assert body["usage"]["completion_tokens"] == 3 * len("answer 0") + 3
+    assert len(made.engine.requests) == 3
+
+
+def test_best_of_returns_the_answers_of_the_greatest_mean_logprob() -> None:
+    def answer(content: str, *logprobs: float) -> Answer:
+        entries = tuple(LogprobEntry(1, "a", logprob, b"a", (), 0) for logprob in logprobs)
+        return Answer(content, "", entries, None, "stop", len(logprobs))
+
+    answers = [answer("low", -3.0), answer("long", -1.0, -1.0, -1.0), answer("high", -0.5), answer("same", -0.5, -0.5)]
+    assert [found.content for found in likeliest(answers, 3)] == ["high", "same", "long"]
+    assert likeliest(answers, 4) == answers
