@@ -51,8 +51,8 @@ class PdfReader:
                 process.kill()
 
     def _start(self, limit: int) -> subprocess.Popen[bytes]:
-        # Isolated: neither the environment nor the working directory decides what the process imports.
-        command = [sys.executable, "-I", str(Path(pdf_worker.__file__)), str(limit)]
+        # -P: modules beside the file that is run must not stand in for those of libraries.
+        command = [sys.executable, "-P", str(Path(pdf_worker.__file__)), str(limit)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 

@@ -45,7 +45,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     try:
         status, text = extract(sys.stdin.buffer.read(), int(sys.argv[1]))
-    except ImportError:
+    except (ImportError, OSError):  # OSError: the native library is there but cannot be loaded
         return UNAVAILABLE
     sys.stdout.buffer.write(text)
     return status
