@@ -24,7 +24,7 @@ from dgpp.text.pipeline import Pipeline
 from dgpp.text.segments import Segment, joined
 from dgpp.text.template import ChatTemplate, TemplateError, TemplateMissing
 from dgpp.text.tokenizer import Tokenizer, TokenizerError
-from dgpp.text.tool_calls import ToolCall
+from dgpp.text.tools.history import ToolCall
 from dgpp.text.unicode_check import surrogate_path
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dgpp.text.content import parse_content
 from dgpp.text.message_error import MessageError
-from dgpp.text.tool_calls import ToolCall, parse_tool_calls
+from dgpp.text.tools.history import ToolCall, parse_tool_calls
 from dgpp.text.unicode_check import surrogate_path
 
 Role = Literal["system", "user", "assistant", "tool"]

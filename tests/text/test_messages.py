@@ -7,7 +7,7 @@ import pytest
 
 from dgpp.text.message_error import MessageError
 from dgpp.text.messages import Message, parse_messages
-from dgpp.text.tool_calls import ToolCall
+from dgpp.text.tools.history import ToolCall
 
 
 def user(content: Any) -> dict[str, Any]:

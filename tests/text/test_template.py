@@ -17,7 +17,7 @@ from jinja2.parser import Parser
 from dgpp.text.messages import Message, parse_messages
 from dgpp.text.segments import Segment, joined
 from dgpp.text.template import ChatTemplate, TemplateError, TemplateMissing
-from dgpp.text.tool_calls import ToolCall
+from dgpp.text.tools.history import ToolCall
 
 from . import small, templates
 from .splits import few
