@@ -6,7 +6,8 @@ from typing import Any
 
 from dgpp.serve.translation import Paths, array, invalid, mapping, text, unsupported
 
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_CHOICES = {"auto": None, "any": "required", "none": "none"}
+"""What chat says for each type: nothing for auto, which in this API needs no tools."""
 
 
 def chat_tools(value: Any, paths: Paths) -> list[dict[str, Any]] | None:

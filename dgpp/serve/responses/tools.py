@@ -75,9 +75,9 @@ def _add(tool: dict[str, Any], at: str, tools: list[dict[str, Any]], paths: Path
 
 
 def chat_tool_choice(value: Any, paths: Paths) -> Any:
-    """The chat tool_choice."""
+    """The chat tool_choice; none for auto, which in this API needs no tools."""
     if not isinstance(value, dict):
-        return value
+        return None if value == "auto" else value
     kind = value.get("type")
     if kind == "allowed_tools":
         paths.add("tool_choice.allowed_tools", "tool_choice")

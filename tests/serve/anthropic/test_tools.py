@@ -51,6 +51,12 @@ def test_one_call_where_only_one_is_wanted(bench: Callable[..., Bench]) -> None:
     assert [block["type"] for block in body["content"]] == ["tool_use"]
 
 
+def test_a_choice_of_auto_needs_no_tools(bench: Callable[..., Bench]) -> None:
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    body, _ = both_ways(bench("Hello."), tool_choice=choice, tools=[])
+    assert body["stop_reason"] == "end_turn"
+
+
 def test_no_thinking(bench: Callable[..., Bench]) -> None:
     made = model(bench, "Yes.")
     body, _ = both_ways(made, thinking={"type": "disabled"})

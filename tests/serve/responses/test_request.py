@@ -177,6 +177,8 @@ def test_without_effect(bench: Callable[..., Bench]) -> None:
         "prompt_cache_key": "k",
         "include": ["reasoning.encrypted_content"],
         "client_metadata": {"a": "b"},
+        "tool_choice": "auto",
+        "tools": [],
         "user": "me",
     }
     assert bench().client.post(PATH, json=asked(**accepted)).status_code == 200
