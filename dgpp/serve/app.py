@@ -18,6 +18,8 @@ from dgpp.serve import (
     keys,
     metrics,
     models,
+    openapi,
+    page,
     request_ids,
     responses,
 )
@@ -47,6 +49,8 @@ def create_app(service: Service, settings: Settings, closing: Event | None = Non
     for surface in (chat, completions, responses, anthropic, file_routes, models, metrics):
         app.register_blueprint(surface.blueprint(service))
     app.register_blueprint(health.blueprint(service, closing))
+    app.register_blueprint(openapi.blueprint(settings.api_key is not None))
+    app.register_blueprint(page.blueprint())
     request_ids.install(app)
     if settings.cors_origins:
         cors.install(app, settings.cors_origins)

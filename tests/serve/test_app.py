@@ -32,7 +32,7 @@ def test_api_1_other_methods_are_405(bench: Callable[..., Bench], method: str, p
         assert method in reply.headers["Allow"]
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/metrics/", "/v1/embeddings"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/chat", "/v1/chat/completions/", "/metrics/", "/v1/embeddings"])
 def test_api_1_unknown_path(bench: Callable[..., Bench], path: str) -> None:
     reply = bench().client.get(path)
     error = reply.get_json()["error"]
