@@ -9,13 +9,12 @@ from dgpp.text.detokenize import Piece
 
 def split(pieces: Sequence[Piece], head: int) -> tuple[list[Piece], list[Piece]]:
     """`pieces` within and after their first `head` characters; both parts of a cut piece keep its tokens."""
-    within: list[Piece] = []
-    after: list[Piece] = []
-    for piece in pieces:
-        cut = min(max(head, 0), len(piece.text))
-        if cut:
-            within.append(Piece(piece.text[:cut], piece.tokens))
-        if cut < len(piece.text):
-            after.append(Piece(piece.text[cut:], piece.tokens))
+    for at, piece in enumerate(pieces):
+        if head < len(piece.text):
+            within = list(pieces[:at])
+            if head <= 0:
+                return within, list(pieces[at:])
+            cut = [Piece(piece.text[:head], piece.tokens), Piece(piece.text[head:], piece.tokens)]
+            return [*within, cut[0]], [cut[1], *pieces[at + 1 :]]
         head -= len(piece.text)
-    return within, after
+    return list(pieces), []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dgpp.text.events import Call, CallArguments, CallClosed, CallEvent, CallOpened
-from dgpp.text.tools.coerce import Typed, typed
+from dgpp.text.tools.coerce import Typed, resolve, typed
 from dgpp.text.tools.cursor import Cursor, MalformedBlock, Wait
 from dgpp.text.tools.declared import Tool
 from dgpp.text.tools.hold import Ends
@@ -60,9 +60,9 @@ class CallWriter:
             raise MalformedBlock(f"the argument {key!r} is given twice")
         if self.is_custom and key != "input":
             raise MalformedBlock(f"the custom tool {self._tool.name!r} takes no {key!r}")
-        schema = self._tool.schema
-        properties = schema.get("properties", {})
-        self._typed = typed(properties.get(key, True), schema)
+        root = self._tool.schema
+        schema = resolve(root, root) or {}
+        self._typed = typed(schema.get("properties", {}).get(key, schema.get("additionalProperties")), root)
         if text is not None and text != self._typed.is_text:
             self._typed = Typed(frozenset({"string"}) if text else None)
         if not self.is_custom:

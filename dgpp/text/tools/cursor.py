@@ -36,13 +36,15 @@ class Cursor:
         self.position = 0
         """Characters read so far."""
         self._text = ""
+        self._at = 0  # of the first unread character in it
         self._spelling = dict(spelling or {})
         self._ended = False
         self._saved: list[str] = []
 
     def add(self, text: str) -> None:
         """More text."""
-        self._text += text
+        self._text = self._text[self._at :] + text
+        self._at = 0
 
     def end(self) -> None:
         """No text will follow."""
@@ -51,12 +53,7 @@ class Cursor:
     @property
     def ended(self) -> bool:
         """Whether all text was read and none will follow."""
-        return self._ended and not self._text
-
-    @property
-    def rest(self) -> str:
-        """The text that was not read yet."""
-        return self._text
+        return self._ended and self._at == len(self._text)
 
     def more(self) -> Wait[None]:
         """Waits for more text. Raises MalformedBlock when none will come."""
@@ -66,11 +63,7 @@ class Cursor:
 
     def peek(self) -> Wait[str]:
         """The next character, unread; empty at the end of all text."""
-        while not self._text:
-            if self._ended:
-                return ""
-            yield
-        return self._text[0]
+        return (yield from self.look(1))
 
     def skip(self, characters: str, most: int | None = None) -> Wait[int]:
         """How many of the next characters are among these; they are read, at most `most` of them."""
@@ -82,8 +75,8 @@ class Cursor:
 
     def run(self, pattern: re.Pattern[str]) -> str:
         """What `pattern` matches of the text that is there; it may go on in text to come."""
-        found = pattern.match(self._text)
-        return self._data(self._take(found.end())) if found else ""
+        found = pattern.match(self._text, self._at)
+        return self._data(self._take(found.end() - self._at)) if found else ""
 
     def literal(self, *options: str) -> Wait[str]:
         """Reads one of these texts, of which none begins another. Raises MalformedBlock when none of them is next."""
@@ -93,18 +86,19 @@ class Cursor:
         """Which of these texts is next; it stays unread. Raises MalformedBlock when none of them is."""
         while True:
             for option in options:
-                if self._text.startswith(option):
+                if self._text.startswith(option, self._at):
                     return option
-            if not any(option.startswith(self._text) for option in options):
+            rest = self._text[self._at :]
+            if not any(option.startswith(rest) for option in options):
                 raise MalformedBlock(f"expected {' or '.join(repr(self._data(option)) for option in sorted(options))}")
             yield from self.more()
 
     def until(self, ends: Ends, show: Callable[[str], None]) -> Wait[str]:
         """The first of `ends`, still unread. `show` gets the text before it, as soon as it is certain."""
         while True:
-            found = ends.find(self._text)
-            size = found.start() if found else len(self._text) - ends.held(self._text)
-            if size:
+            found = ends.find(self._text, self._at)
+            end = found.start() if found else len(self._text) - ends.held(self._text, self._at)
+            if size := end - self._at:
                 show(self._data(self._take(size)))
             if found:
                 return found.group()
@@ -127,13 +121,13 @@ class Cursor:
 
     def look(self, size: int) -> Wait[str]:
         """The next `size` characters, unread; fewer where the text ends."""
-        while len(self._text) < size and not self._ended:
+        while len(self._text) < self._at + size and not self._ended:
             yield
-        return self._text[:size]
+        return self._text[self._at : self._at + size]
 
     def take(self, size: int) -> Wait[str]:
         """Reads the next `size` characters."""
-        while len(self._text) < size:
+        while len(self._text) < self._at + size:
             yield from self.more()
         return self._take(size)
 
@@ -148,11 +142,13 @@ class Cursor:
     def restore(self) -> None:
         """Goes back to where `save` was called."""
         text = "".join(self._saved)
-        self._text = text + self._text
+        self._text = text + self._text[self._at :]
+        self._at = 0
         self.position -= len(text)
 
     def _take(self, size: int) -> str:
-        taken, self._text = self._text[:size], self._text[size:]
+        taken = self._text[self._at : self._at + size]
+        self._at += size
         self.position += size
         self._saved.append(taken)
         return taken

@@ -122,8 +122,9 @@ def _string(cursor: Cursor) -> Wait[str]:
 
 def _closed(tool: Tool) -> Mapping[str, Any]:
     """The schema of a call's arguments, with no other keys than it declares unless it allows them."""
-    schema = {"type": "object", "properties": {}, "additionalProperties": False, **tool.schema}
     if isinstance(tool.format, GrammarFormat):
         own = {"syntax": tool.format.syntax, "definition": tool.format.definition}
-        schema["properties"] = {"input": {"type": "string", "x-dgpp-grammar": own}}
-    return schema
+        return {**tool.schema, "properties": {"input": {"type": "string", "x-dgpp-grammar": own}}}
+    if any(keyword in tool.schema for keyword in ("$ref", "anyOf", "oneOf", "allOf")):
+        return tool.schema  # which keys these declare is not said here
+    return {"type": "object", "properties": {}, "additionalProperties": False, **tool.schema}

@@ -19,11 +19,11 @@ class Ends:
         self._longest = max(map(len, self.texts))
         self._pattern = re.compile("|".join(map(re.escape, sorted(self.texts))))
 
-    def find(self, text: str) -> re.Match[str] | None:
-        """The leftmost delimiter in `text`."""
-        return self._pattern.search(text)
+    def find(self, text: str, at: int = 0) -> re.Match[str] | None:
+        """The leftmost delimiter in `text`, from `at` on."""
+        return self._pattern.search(text, at)
 
-    def held(self, text: str) -> int:
-        """The length of the longest suffix of `text` that is a proper beginning of a delimiter."""
-        longest = min(len(text), self._longest - 1)
+    def held(self, text: str, at: int = 0) -> int:
+        """The length of the longest suffix of `text`, from `at` on, that is a proper beginning of a delimiter."""
+        longest = min(len(text) - at, self._longest - 1)
         return next((size for size in range(longest, 0, -1) if text[-size:] in self._beginnings), 0)

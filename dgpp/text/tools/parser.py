@@ -37,6 +37,9 @@ class BlockParser:
         self._opener = Ends([opener])
         self._first = opener[0]
         self._size = len(opener)
+        # What is left of an opener that begins an answer, where its first character still counted as thinking.
+        self._cut = opener[1:]
+        self._is_fresh = True
         self._read = read
         self._marks = marks
         self._tools = {tool.name: tool for tool in tools}
@@ -51,8 +54,12 @@ class BlockParser:
         one control token of `markers`."""
         if marker:
             piece = self._marks.marked(piece)
+            if self._is_fresh and piece.text == self._cut:
+                self._pieces.append(Piece(self._first, ()))
         elif self._block is None and not self._pieces and self._first not in piece.text:
+            self._is_fresh = False
             return [piece]
+        self._is_fresh = False
         self._pieces.append(piece)
         if self._block is not None:
             self._block.cursor.add(piece.text)

@@ -60,7 +60,7 @@ class TaggedGrammar:
         return f"call: {' | '.join(names)}"
 
     def _call(self, index: int, tool: Tool, *, required: bool) -> str:
-        schema = tool.schema
+        schema = resolve(tool.schema, tool.schema) or {}
         properties: Mapping[str, Any] = schema.get("properties", {})
         needed = [key for key in dict.fromkeys(schema.get("required", ())) if required and key in properties]
         keys = [*needed, *(key for key in properties if key not in needed)]

@@ -9,6 +9,7 @@ import pytest
 
 from dgpp.text.events import Call
 from dgpp.text.pipeline import Pipeline
+from dgpp.text.tools.declared import parse_tools
 from dgpp.text.tools.dialect import Dialect
 from tests.text.splits import check_every_split
 
@@ -18,6 +19,7 @@ from .support import (
     DSML41,
     LOOKUP,
     MARKED,
+    QWEN,
     answer,
     tools,
     vocabulary,
@@ -147,6 +149,16 @@ def test_L1_dsml_says_itself_what_is_a_string(dialect: Dialect, key: str, flag: 
     wire = wire.replace('"K" string="false">0<', f'"{key}" string="{flag}">{text}<')
     for streams in (False, True):
         assert answer(dialect, wire, TOOLS, streams=streams).calls == (Call("lookup", f'{{"{key}": {value}}}'),)
+
+
+def test_L1_a_schema_behind_a_reference_and_one_for_all_other_keys() -> None:
+    schema = {
+        "$ref": "#/$defs/arguments",
+        "$defs": {"arguments": {"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}},
+    }
+    declared = parse_tools([{"name": "lookup", "parameters": schema}])
+    wire = QWEN.render([Call("lookup", arguments(a="1", b="2"))])
+    assert answer(QWEN, wire, declared).calls == (Call("lookup", arguments(a="1", b="2")),)
 
 
 # L3, L4: delimiters in values.

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgpp.text.tools.coerce import typed
+from dgpp.text.tools.hold import Ends
 from dgpp.text.tools.json_text import normalised
 
 values = st.recursive(
@@ -62,6 +63,30 @@ def test_half_characters_stay_escapes() -> None:
 def test_depth_is_bounded() -> None:
     assert normalised("[" * 256 + "]" * 256) is not None
     assert normalised("[" * 100_000) is None
+
+
+@given(
+    st.sets(st.text("ab<", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.text("ab<", max_size=9),
+    st.integers(0, 3),
+)
+def test_L3_exactly_what_may_begin_a_delimiter_is_held(texts: set[str], text: str, at: int) -> None:
+    if any(one != other and other.startswith(one) for one in texts for other in texts):
+        with pytest.raises(ValueError, match="beginning"):
+            Ends(texts)
+        return
+    ends = Ends(texts)
+    rest = text[at:]
+    assert ends.held(text, at) == max(k for end in texts for k in range(len(end)) if rest.endswith(end[:k]))
+    found = ends.find(text, at)
+    places = [text.index(end, at) for end in texts if end in rest]
+    assert (found.start() if found else None) == min(places, default=None)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a", "ab"]])
+def test_delimiters_that_are_none_are_refused(texts: list[str]) -> None:
+    with pytest.raises(ValueError, match="neither empty nor the beginning"):
+        Ends(texts)
 
 
 ROOT: dict[str, Any] = {

@@ -7,9 +7,12 @@ import json
 import pytest
 
 from dgpp.text.events import Call, CallArguments, CallClosed, CallOpened, Finished
+from dgpp.text.pipeline import Pipeline
+from dgpp.text.reasoning import Markers, Reasoning
 from dgpp.text.tools.dialect import Dialect
+from tests.text.splits import check_every_split
 
-from .support import DIALECTS, LOOKUP, answer, events, tools
+from .support import CONTROL, DIALECTS, LOOKUP, MARKED, answer, events, items, tools, vocabulary
 
 TOOLS = tools(**LOOKUP)
 every = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -67,3 +70,18 @@ def test_L12_a_cut_call_ends_for_length(dialect: Dialect) -> None:
         last = steps[-1][-1]
         assert isinstance(last, Finished)
         assert last.reason == "length"
+
+
+@pytest.mark.parametrize("dialect", MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_L9_a_call_within_unclosed_thinking_is_a_call(dialect: Dialect, streams: bool) -> None:
+    words = vocabulary()
+    wire = dialect.render([LONG, Call("other", "{}")])
+
+    def make() -> Pipeline:
+        thinking = Reasoning(Markers(98, 99), True, ends=[CONTROL[dialect.opener]])
+        return Pipeline(words, reasoning=thinking, calls=dialect.parser(TOOLS, streams=streams))
+
+    found = check_every_split(items(dialect, f"I need it.{wire}"), words, make, samples=2)
+    assert (found.calls, found.content) == ((LONG, Call("other", "{}")), "")
+    assert found.reasoning.removesuffix("<").rstrip() == "I need it."
