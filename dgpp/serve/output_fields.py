@@ -150,17 +150,18 @@ def read_output(body: Body, dialect: Dialect | None, constrains: bool) -> Output
     choice = _as_api(parse_tool_choice, TOOL_CHOICE.read(body), tools, parallel is not False)
     PARALLEL_TOOL_CALLS.read(body)
     output = Output(tools, choice, RESPONSE_FORMAT.read(body))
-    _refuse_unconstrained(output.needs_constraint(), constrains)
+    refuse_unconstrained(output.needs_constraint(), constrains)
     return output
 
 
 def read_format(body: Body, constrains: bool) -> ResponseFormat:
     """The form that `body` asks for. Raises ApiError."""
     form = RESPONSE_FORMAT.read(body)
-    _refuse_unconstrained(Output(format=form).needs_constraint(), constrains)
+    refuse_unconstrained(Output(format=form).needs_constraint(), constrains)
     return form
 
 
-def _refuse_unconstrained(name: str | None, constrains: bool) -> None:
+def refuse_unconstrained(name: str | None, constrains: bool) -> None:
+    """Raises ApiError for the field `name`, which needs masks, on an engine without them."""
     if name is not None and not constrains:
         raise ApiError(CONSTRAINED_UNSUPPORTED, f"{name} needs constrained decoding, which this engine has not.", name)

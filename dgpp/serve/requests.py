@@ -11,7 +11,14 @@ from dgpp.serve.body import JsonObject
 from dgpp.serve.decoding import Decoding, read_decoding, read_token_limit
 from dgpp.serve.errors import INVALID, INVALID_PARAMETER, MODEL_NOT_FOUND, UNSUPPORTED_PARAMETER, ApiError
 from dgpp.serve.fields import INT32_MAX, Body, Field, Flag, Integer, Refused, Shaped, StringMap, Text, nullable
-from dgpp.serve.output_fields import OUTPUT_FIELDS, RESPONSE_FORMAT, Output, read_format, read_output
+from dgpp.serve.output_fields import (
+    OUTPUT_FIELDS,
+    RESPONSE_FORMAT,
+    Output,
+    read_format,
+    read_output,
+    refuse_unconstrained,
+)
 from dgpp.serve.stream_options import STREAM_FIELDS, StreamOptions, read_stream
 from dgpp.serve.template_kwargs import (
     CHAT_TEMPLATE_KWARGS,
@@ -186,6 +193,8 @@ def parse_chat(body: JsonObject, served: Served) -> ChatRequest:
     continues = CONTINUE_FINAL_MESSAGE.read(body)
     output = read_output(body, served.dialect, served.constrains)
     thinking_budget = THINKING_BUDGET.read(body)
+    if thinking_budget is not None:
+        refuse_unconstrained(THINKING_BUDGET.name, served.constrains)
     effort = read_effort(body, served.controls)
     variables = together(read_template_kwargs(body, served.controls), effort)
     return ChatRequest(

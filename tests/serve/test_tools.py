@@ -227,6 +227,7 @@ def test_L13_tools_for_a_template_that_has_none_are_refused(bench: Make) -> None
             "tools[0].function.strict",
         ),
         ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"thinking_budget": 5}, "thinking_budget"),
     ],
     ids=lambda value: json.dumps(value)[:50],
 )

@@ -13,7 +13,7 @@ from dgpp.serve.call_ids import call_id
 from dgpp.serve.errors import ApiError
 from dgpp.serve.parts import PartKind, PartOpened
 from dgpp.serve.requests import ChatRequest
-from dgpp.serve.responses.tools import called_names
+from dgpp.serve.responses.tools import UNASKED, called_names
 from dgpp.serve.turn import Turn
 from dgpp.text.events import Finished, LogprobEntry
 
@@ -79,7 +79,11 @@ class Frame:
             "temperature": self._defaults.temperature if decoding.temperature is None else decoding.temperature,
             "text": {"format": text.get("format") or {"type": "text"}},
             "tool_choice": sent.get("tool_choice") or "auto",
-            "tools": [_TOOL_DEFAULTS.get(tool["type"], {}) | tool for tool in sent.get("tools") or []],
+            "tools": [
+                _TOOL_DEFAULTS.get(tool["type"], {}) | tool
+                for tool in sent.get("tools") or []
+                if tool["type"] != UNASKED
+            ],
             "top_logprobs": decoding.logprobs or 0,
             "top_p": self._defaults.top_p if decoding.top_p is None else decoding.top_p,
             "truncation": "disabled",

@@ -13,6 +13,9 @@ from dgpp.serve.translation import Paths, array, invalid, mapping, text, unsuppo
 KINDS = ("function", "custom")
 NAMESPACE = "namespace"
 """The type of a group of tools."""
+UNASKED = "web_search"
+"""A tool of OpenAI's servers that agents declare to every server, wanted or not. The model is not told of it, and the
+answer does not list it; naming it in tool_choice is an error as with every tool that a server would have to run."""
 
 
 def chat_name(tool: Mapping[str, Any], at: str) -> Any:
@@ -35,13 +38,15 @@ def called_names(value: Any) -> dict[str, dict[str, str]]:
 
 
 def chat_tools(value: Any, paths: Paths) -> list[dict[str, Any]] | None:
-    """The chat tools. Raises ApiError for tools that a server would have to run itself."""
+    """The chat tools. Raises ApiError for tools that a server would have to run itself, except UNASKED."""
     if value is None:
         return None
     tools: list[dict[str, Any]] = []
     for index, tool in enumerate(array(value, "tools")):
         at = f"tools[{index}]"
-        if mapping(tool, at).get("type") != NAMESPACE:
+        if mapping(tool, at).get("type") == UNASKED:
+            continue
+        if tool.get("type") != NAMESPACE:
             _add(tool, at, tools, paths)
             continue
         space, about = text(tool.get("name"), f"{at}.name"), tool.get("description")

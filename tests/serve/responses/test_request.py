@@ -248,7 +248,6 @@ USER = {"role": "user", "content": "x"}
         ({"include": ["file_search_call.results"]}, "unsupported_parameter", "include[0]"),
         ({"include": "x"}, None, "include"),
         ({"prompt_cache_key": 1}, None, "prompt_cache_key"),
-        ({"tools": [{"type": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
         ({"tools": [{"type": "file_search"}]}, "unsupported_parameter", "tools[0].type"),
         ({"tools": [{"type": "computer_use_preview"}]}, "unsupported_parameter", "tools[0].type"),
         ({"tools": {}}, None, "tools"),

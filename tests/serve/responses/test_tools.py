@@ -177,3 +177,13 @@ def test_errors_name_what_was_sent(
     reply = model(bench, "x").client.post(PATH, json=asked(**fields))
     error = reply.get_json()["error"]
     assert (reply.status_code, error["code"], error["param"]) == (400, code, param)
+
+
+def test_a_web_search_that_agents_declare_to_every_server_is_left_out(bench: Callable[..., Bench]) -> None:
+    made = bench("ok")
+    search = {"type": "web_search", "external_web_access": False}
+    reply = made.client.post(PATH, json=asked(tools=[search]))
+    assert reply.status_code == 200
+    assert reply.get_json()["tools"] == []
+    refused = made.client.post(PATH, json=asked(tools=[search], tool_choice={"type": "web_search"}))
+    assert (refused.status_code, refused.get_json()["error"]["param"]) == (400, "tool_choice.type")
