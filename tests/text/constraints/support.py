@@ -179,7 +179,7 @@ def draw(
     source = random.Random(seed)
     constraint = make()
     (eos,) = words.eos
-    quotes, closers, plain = (_spelling(words, text) for text in ('"', "}]", PLAIN))
+    quotes, closers, null, plain = (_spelling(words, text) for text in ('"', "}]", "n", PLAIN))
     ids: list[int] = []
     quoted = escaped = False
     for step in range(most):
@@ -191,6 +191,8 @@ def draw(
             return ids, b"".join(map(words.token_bytes, ids))
         ends = quotes if quoted and not escaped else closers
         pool = [id for id in choices if id in ends] if pressed else []
+        if pressed and not pool and not quoted:
+            pool = [id for id in choices if id in null]  # a recursion ends
         if not pool and source.random() < 0.7:
             pool = [id for id in choices if id in plain]
         pool = pool or [id for id in choices if id != eos]
@@ -217,7 +219,7 @@ def check(schema: Any, text: str) -> None:
     kind = jsonschema.Draft7Validator if tuples else jsonschema.Draft202012Validator
     for hook in (_last, _first):
         value = json.loads(text, parse_float=_decimal, object_pairs_hook=hook)
-        with decimal.localcontext(prec=2000):
+        with decimal.localcontext(prec=10_000, traps=[]):
             errors = [error.message for error in kind(exact, format_checker=FORMATS).iter_errors(value)]
         assert not errors, f"{text!r} does not fit: {errors}"
 
