@@ -65,7 +65,7 @@ def _parts(boundary: str, body: bytes) -> list[_Part]:
     parts: list[_Part] = []
     begin = None
     for found in line.finditer(b"\r\n" + body):
-        if begin is None and found.start() != 0:
+        if begin is None and found.string[: found.start()].strip(b"\r\n"):  # some clients begin with an empty line
             break
         if begin is not None:
             parts.append(_part(found.string[begin : found.start()]))

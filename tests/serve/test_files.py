@@ -529,3 +529,11 @@ def test_the_official_client_keeps_files(serving: Callable[..., tuple[Bench, Htt
     with pytest.raises(openai.NotFoundError) as gone:
         client.files.retrieve(file.id)
     assert gone.value.code == "file_not_found"
+
+
+def test_an_upload_may_begin_with_an_empty_line(bench: Callable[..., Bench]) -> None:
+    """Werkzeug's client writes one."""
+    client = bench().client
+    data = {"purpose": "user_data", "file": (io.BytesIO(b"text"), "a.txt")}
+    reply = client.post("/v1/files", data=data, content_type="multipart/form-data")
+    assert (reply.status_code, reply.get_json()["bytes"]) == (200, 4)
