@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -207,6 +209,8 @@ class Listener(TcpWSGIServer):
         for channel in list(self.active_channels.values()):
             if channel.is_stalled(now, self.write_timeout, self.adj.channel_timeout):
                 logger.info("a connection is dropped: its client takes or sends nothing")
+                # A reset: an orderly close would leave the kernel waiting for the client to take what is left.
+                channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 channel.handle_close()
 
     def stop(self) -> None:
