@@ -55,7 +55,7 @@ class BlockParser:
         if marker:
             piece = self._marks.marked(piece)
             if self._is_fresh and piece.text == self._cut:
-                self._pieces.append(Piece(self._first, ()))
+                self._pieces.append(Piece(self._first, ()))  # without a token: never shown
         elif self._block is None and not self._pieces and self._first not in piece.text:
             self._is_fresh = False
             return [piece]
@@ -137,7 +137,7 @@ class BlockParser:
             self._open()
 
     def _show(self, pieces: Sequence[Piece], out: Output) -> None:
-        out += map(self._marks.spelled, pieces)
+        out += [self._marks.spelled(piece) for piece in pieces if piece.tokens]
 
 
 class _Block:

@@ -13,7 +13,7 @@ from dgpp.text.events import Answer, Call, TextDelta, collect
 from dgpp.text.tools.declared import Tool, parse_tools
 from dgpp.text.tools.dialect import Dialect
 
-from .support import COMPACT, CONTROL, DIALECTS, QWEN, tools
+from .support import COMPACT, CONTROL, DIALECTS, DSML41, GLM, QWEN, tools
 from .walks import TOKENS, accepts, endings, ids, text, value, walk
 
 every = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -104,7 +104,7 @@ def walks(dialect: Dialect, declared: tuple[Tool, ...], least: int, most: int | 
 def test_L15_whatever_a_strict_grammar_allows_is_a_valid_call(dialect: Dialect) -> None:
     declared = functions(SCHEMA)
     closed = {**SCHEMA, "additionalProperties": False}
-    for answer in walks(dialect, declared, 1, 1, 12):
+    for answer in walks(dialect, declared, 1, 1, 5):
         [call] = answer.calls
         jsonschema.validate(json.loads(call.arguments), closed)
 
@@ -112,7 +112,7 @@ def test_L15_whatever_a_strict_grammar_allows_is_a_valid_call(dialect: Dialect) 
 @every
 def test_api_7_3_open_and_wide_schemas(dialect: Dialect) -> None:
     declared = functions(OPEN, MANY)
-    for answer in walks(dialect, declared, 1, 1, 6):
+    for answer in walks(dialect, declared, 1, 1, 2):
         [call] = answer.calls
         jsonschema.validate(json.loads(call.arguments), OPEN if call.name == "f0" else MANY)
 
@@ -121,7 +121,7 @@ def test_api_7_3_open_and_wide_schemas(dialect: Dialect) -> None:
 def test_api_7_3_without_strict_no_key_is_required_but_none_is_made_up(dialect: Dialect) -> None:
     declared = functions(SCHEMA, {}, strict=False)
     keys = set(SCHEMA["properties"])
-    for answer in walks(dialect, declared, 1, 1, 8):
+    for answer in walks(dialect, declared, 1, 1, 4):
         [call] = answer.calls
         assert set(json.loads(call.arguments)) <= (keys if call.name == "f0" else set())
 
@@ -130,7 +130,7 @@ def test_api_7_3_without_strict_no_key_is_required_but_none_is_made_up(dialect: 
 def test_L14_the_number_of_calls_is_bounded(dialect: Dialect) -> None:
     declared = functions({}, {"type": "object", "properties": {"n": {"type": "boolean"}}}, strict=False)
     for least, most, counts in ((0, 1, {1}), (2, 2, {2}), (1, None, {1, 2, 3, 4, 5, 6, 7, 8, 9}), (2, 3, {2, 3})):
-        assert {len(answer.calls) for answer in walks(dialect, declared, least, most, 4)} <= counts
+        assert {len(answer.calls) for answer in walks(dialect, declared, least, most, 3)} <= counts
 
 
 @every
@@ -179,7 +179,7 @@ def test_api_7_3_keys_come_in_any_order_each_at_most_once(dialect: Dialect) -> N
 UUID = "123e4567-e89b-12d3-a456-426614174000"
 
 
-@pytest.mark.parametrize("dialect", XML.values(), ids=XML)
+@pytest.mark.parametrize("dialect", [QWEN, GLM, DSML41])
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"),
     [

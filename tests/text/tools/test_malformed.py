@@ -89,7 +89,7 @@ def test_L8_a_call_behind_a_malformed_block_is_found(dialect: Dialect) -> None:
 @every
 def test_api_7_4_the_end_of_the_stream_inside_a_block(dialect: Dialect) -> None:
     whole = dialect.render([CALL])
-    for end in range(whole.index(dialect.opener) + len(dialect.opener), len(whole), 3):
+    for end in range(whole.index(dialect.opener) + len(dialect.opener), len(whole), 8):
         found = answer(dialect, whole[:end], TOOLS, reason="length", samples=1)
         assert (found.content, found.calls, found.finish_reason) == (whole[:end], (), "length")
         assert malformed(dialect, whole[:end], TOOLS) >= 1

@@ -93,5 +93,5 @@ def test_api_7_4_calls_are_read_back(
         assume(not any(isinstance(value, str) and END.search(value) for value in values))
         # Behind the name of a tool, an opener begins a call.
         assume(not any(f"{dialect.opener}{tool.name}" in call.arguments for tool in declared))
-    found = answer(dialect, dialect.render(calls), declared, streams=streams, samples=2)
+    found = answer(dialect, dialect.render(calls), declared, streams=streams, samples=1)
     assert (found.content, found.calls) == ("", tuple(calls))
