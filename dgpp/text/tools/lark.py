@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -27,9 +26,15 @@ def quoted(text: str) -> str:
 
 def sequence(text: str, marks: Marks) -> str:
     """A text with marks as literals and control tokens; the empty string for no text."""
-    ids = {mark: marks.id(marks.spelling[ord(mark)]) for mark in text if ord(mark) in marks.spelling}
-    parts = re.split(f"([{''.join(ids)}])", text) if ids else [text]
-    return " ".join(f"<[{ids[part]}]>" if part in ids else quoted(part) for part in parts if part)
+    parts = [""]
+    for character in text:
+        spelling = marks.spelling.get(ord(character))
+        if spelling is None:
+            parts[-1] += character
+        else:
+            parts[-1:] = [quoted(parts[-1]), f"<[{marks.id(spelling)}]>", ""]
+    parts[-1] = quoted(parts[-1])
+    return " ".join(filter(None, parts))
 
 
 def before_mark(text: str, marks: Marks) -> tuple[str, str]:

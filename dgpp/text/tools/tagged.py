@@ -49,6 +49,7 @@ class TaggedGrammar:
         self._forbidden = {end for end in ends if before_mark(end, marks)[0] == end}
         self._free = without(self._forbidden)
         self.rules: list[str] = [f"CALL_FREE: {self._free}"]
+        self._terminals: set[str] = set()
 
     def calls(self, tools: Sequence[Tool], *, required: bool = False) -> str:
         """The rule `call` of one call to one of `tools`; the other rules are added. Required keys are enforced for
@@ -175,9 +176,9 @@ class TaggedGrammar:
         if not plain:
             return f"{value.terminal} {after}"
         terminal = f"{value.terminal}_{'NEXT' if following == self._tags.key else 'LAST'}"
-        definition = f"{terminal}: {value.terminal} {quoted(plain)}"
-        if definition not in self.rules:
-            self.rules.append(definition)
+        if terminal not in self._terminals:
+            self._terminals.add(terminal)
+            self.rules.append(f"{terminal}: {value.terminal} {quoted(plain)}")
         return f"{terminal} {after}".rstrip()
 
 
