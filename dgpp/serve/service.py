@@ -11,6 +11,8 @@ from typing import Any
 
 from dgpp.engine.request import Constraint, Engine, Handle, Overloaded, Request, RequestRefused, Sampling
 from dgpp.serve.body import JsonObject
+from dgpp.serve.chat_request import ChatRequest
+from dgpp.serve.completion_request import CompletionRequest
 from dgpp.serve.decoding import Decoding
 from dgpp.serve.errors import (
     BY_CODE,
@@ -25,7 +27,7 @@ from dgpp.serve.file_parts import resolve_files
 from dgpp.serve.files import FileStore
 from dgpp.serve.output_fields import grammar_refusal
 from dgpp.serve.prompt import Prompts, Template
-from dgpp.serve.requests import ChatRequest, CompletionRequest, Served
+from dgpp.serve.served import Served
 from dgpp.serve.settings import Settings
 from dgpp.serve.stream_options import StreamOptions
 from dgpp.serve.telemetry import Telemetry

@@ -13,7 +13,7 @@ import pytest
 
 from dgpp.serve import sse
 from dgpp.serve.body import parse_body
-from dgpp.serve.requests import parse_chat
+from dgpp.serve.chat_request import parse_chat
 from dgpp.serve.turn import Turn
 from dgpp.text.pipeline import Pipeline
 from dgpp.text.template import ChatTemplate

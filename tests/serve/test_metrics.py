@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 from dgpp.engine.request import FailEvent
 from dgpp.serve.body import parse_body
-from dgpp.serve.requests import parse_chat
+from dgpp.serve.chat_request import parse_chat
 from dgpp.serve.telemetry import LATENCY_BUCKETS, TOKEN_BUCKETS
 from tests.serve.metric_names import (
     ADMISSION,

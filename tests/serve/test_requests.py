@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from dgpp.serve.body import JsonObject
+from dgpp.serve.chat_request import CHAT_FIELDS, parse_chat
+from dgpp.serve.completion_request import COMPLETION_FIELDS, parse_completion
 from dgpp.serve.fields import Field
-from dgpp.serve.requests import CHAT_FIELDS, COMPLETION_FIELDS, Served, parse_chat, parse_completion
+from dgpp.serve.served import Served
 from tests.serve.support import NAME, Bench, chat, user
 
 LONG = "x" * 10_000

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from dgpp.serve import decoding
+from dgpp.serve.chat_request import CHAT_FIELDS
 from dgpp.serve.errors import UNSUPPORTED_PARAMETER
 from dgpp.serve.fields import Field, Refused, Schema, Shaped, Text, nullable
-from dgpp.serve.requests import CHAT_FIELDS
 from dgpp.serve.translation import EXTENSIONS, array, invalid, mapping, options, unsupported
 
 SAME = (
