@@ -1,7 +1,7 @@
 """What of a strict tool's schema a format of calls that writes each argument as text leaves unenforced (case J8).
 
 Such a format has properties, required keys and values of its own, and a string in it is any text, one of several, or
-of a grammar. What a schema says beyond that has to be refused.
+of a grammar, pattern, format and length. What a schema says beyond that has to be refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def _of_text(node: Any, at: Place, references: References) -> Iterator[Place]:
     for place, part in _parts(node, at, references):
         if "enum" in part or "const" in part:
             continue
-        yield from (place / key for key in _TEXT if key in part)
+        if kinds != {"string"} or isinstance(place.steps[-1], int):  # else it is a terminal of the grammar
+            yield from (place / key for key in _TEXT if key in part)
         yield from (place / key for key in ("allOf",) if key in part)
     if kinds - {"string", "null"} and kinds != ALL_TYPES:
         yield at / ("type" if isinstance(node, Mapping) and "type" in node else "anyOf")

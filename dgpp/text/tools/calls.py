@@ -74,16 +74,18 @@ class CallWriter:
     def value(self, cursor: Cursor, ends: Ends) -> Wait[str]:
         """Reads the value up to one of `ends`, which stays unread and is returned.
 
-        Where the value may be JSON and is, an end within one of its strings is data.
+        Where the value may be a JSON array or object and is, an end within one of its strings is data.
         """
         if self.is_custom or self._typed.is_text:
             return (yield from cursor.until(ends, self._text))
         cursor.save()
         try:
+            yield from cursor.skip(BLANKS)
+            yield from cursor.upcoming(("[", "{"))
             yield from json_value(cursor, lambda text: None)
             yield from cursor.skip(BLANKS)
             end = yield from cursor.upcoming(ends.texts)
-            self._value.append(cursor.since_saved())
+            self._value.append(cursor.unsave())
         except MalformedBlock:
             cursor.restore()
             end = yield from cursor.until(ends, self._value.append)

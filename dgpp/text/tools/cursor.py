@@ -39,7 +39,7 @@ class Cursor:
         self._at = 0  # of the first unread character in it
         self._spelling = dict(spelling or {})
         self._ended = False
-        self._saved: list[str] = []
+        self._saved: list[str] | None = None
 
     def add(self, text: str) -> None:
         """More text."""
@@ -135,13 +135,14 @@ class Cursor:
         """Remembers this place."""
         self._saved = []
 
-    def since_saved(self) -> str:
-        """The text that was read since `save`."""
-        return self._data("".join(self._saved))
+    def unsave(self) -> str:
+        """The text that was read since `save`, which is forgotten."""
+        text, self._saved = "".join(self._saved or ()), None
+        return self._data(text)
 
     def restore(self) -> None:
-        """Goes back to where `save` was called."""
-        text = "".join(self._saved)
+        """Goes back to where `save` was called, which is forgotten."""
+        text, self._saved = "".join(self._saved or ()), None
         self._text = text + self._text[self._at :]
         self._at = 0
         self.position -= len(text)
@@ -150,7 +151,8 @@ class Cursor:
         taken = self._text[self._at : self._at + size]
         self._at += size
         self.position += size
-        self._saved.append(taken)
+        if self._saved is not None:
+            self._saved.append(taken)
         return taken
 
     def _data(self, text: str) -> str:

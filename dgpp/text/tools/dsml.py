@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dgpp.text.events import Call
 from dgpp.text.segments import Segment, joined
@@ -55,8 +55,8 @@ class Dsml:
     control: Mapping[str, int] = field(default_factory=dict)
     spaced: bool = False
     """Whether it is the form of V4.1."""
-    opener: str = TOKEN
-    lead: str = "\n\n<"
+    opener: ClassVar[str] = TOKEN
+    lead: ClassVar[str] = "\n\n<"
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dgpp.text.events import Call
 from dgpp.text.tools import lark
@@ -33,9 +34,9 @@ class Glm:
     """`control` maps the spellings of the tokenizer's control tokens to their ids."""
 
     control: Mapping[str, int] = field(default_factory=dict)
-    name: str = "glm"
-    opener: str = OPEN
-    lead: str = ""
+    name: ClassVar[str] = "glm"
+    opener: ClassVar[str] = OPEN
+    lead: ClassVar[str] = ""
 
     @property
     def marks(self) -> Marks:

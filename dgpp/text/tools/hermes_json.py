@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from dgpp.text.events import Call
 from dgpp.text.tools import lark
@@ -33,9 +33,9 @@ class HermesJson:
     """`control` maps the spellings of the tokenizer's control tokens to their ids."""
 
     control: Mapping[str, int] = field(default_factory=dict)
-    name: str = "hermes_json"
-    opener: str = OPEN
-    lead: str = ""
+    name: ClassVar[str] = "hermes_json"
+    opener: ClassVar[str] = OPEN
+    lead: ClassVar[str] = ""
 
     @property
     def marks(self) -> Marks:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import llguidance
+
 from dgpp.text.tools.marks import Marks
 
 Value = Callable[[Mapping[str, Any] | None, bool], str | None]
@@ -22,6 +24,11 @@ def dumps(value: Any) -> str:
 def quoted(text: str) -> str:
     """A literal; nothing for no text."""
     return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def regex(pattern: str) -> str:
+    """A terminal's body: the texts that match the whole of a regular expression of Rust's syntax."""
+    return f"/{llguidance.regex_to_lark(pattern, '')}/"
 
 
 def sequence(text: str, marks: Marks) -> str:

@@ -22,6 +22,8 @@ Read = Callable[[Cursor, CallWriter], Wait[None]]
 
 Output = list[Piece | CallEvent]
 
+_NO_TOKEN = (-1,)  # of text that is put in, and never shown
+
 
 class BlockParser:
     """The calls of one answer.
@@ -55,7 +57,7 @@ class BlockParser:
         if marker:
             piece = self._marks.marked(piece)
             if self._is_fresh and piece.text == self._cut:
-                self._pieces.append(Piece(self._first, ()))  # without a token: never shown
+                self._pieces.append(Piece(self._first, _NO_TOKEN))
         elif self._block is None and not self._pieces and self._first not in piece.text:
             self._is_fresh = False
             return [piece]
@@ -137,7 +139,7 @@ class BlockParser:
             self._open()
 
     def _show(self, pieces: Sequence[Piece], out: Output) -> None:
-        out += [self._marks.spelled(piece) for piece in pieces if piece.tokens]
+        out += [self._marks.spelled(piece) for piece in pieces if piece.tokens != _NO_TOKEN]
 
 
 class _Block:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dgpp.text.events import Call
 from dgpp.text.tools import lark
@@ -42,9 +43,9 @@ class QwenXml:
 
     control: Mapping[str, int] = field(default_factory=dict)
     compact: bool = False
-    name: str = "qwen_xml"
-    opener: str = OPEN
-    lead: str = ""
+    name: ClassVar[str] = "qwen_xml"
+    opener: ClassVar[str] = OPEN
+    lead: ClassVar[str] = ""
 
     @property
     def marks(self) -> Marks:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dgpp.text.constraints.schema_leaves import strings
 from dgpp.text.constraints.schema_report import Place
-from dgpp.text.tools.lark import ANY
+from dgpp.text.tools.lark import ANY, regex
 
 
 def text_terminal(schema: Mapping[str, Any]) -> str | None:
@@ -38,8 +38,7 @@ def _searched(pattern: str) -> str:
         before = "" if option.startswith("^") else "(?s:.*)"
         after = "" if _ends_anchored(option) else "(?s:.*)"
         parts.append(f"{before}(?:{whole}){after}")
-    body = "|".join(parts).replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
-    return f"({ANY} & /{body}/)"
+    return f"({ANY} & {regex('|'.join(parts))})"
 
 
 def _ends_anchored(option: str) -> bool:

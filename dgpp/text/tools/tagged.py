@@ -15,7 +15,7 @@ from typing import Any
 
 from dgpp.text.tools.coerce import resolve, typed
 from dgpp.text.tools.declared import GrammarFormat, Tool
-from dgpp.text.tools.lark import Value, before_mark, dumps, quoted, sequence, without
+from dgpp.text.tools.lark import Value, before_mark, dumps, quoted, regex, sequence, without
 from dgpp.text.tools.marks import Marks
 from dgpp.text.tools.string_terminal import text_terminal
 
@@ -150,8 +150,7 @@ class TaggedGrammar:
         if format.syntax == "lark":
             own = {"syntax": format.syntax, "definition": format.definition}
             return self._json(opening, rule, self._value({"type": "string", "x-dgpp-grammar": own}, True))
-        pattern = format.definition.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
-        return self._terminal(opening, rule, f"/{pattern}/")
+        return self._terminal(opening, rule, regex(format.definition))
 
     def _terminal(self, opening: str, rule: str, body: str) -> _Argument:
         self.rules.append(f"{rule.upper()}: {body} & ({self._free})")
