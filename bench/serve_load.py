@@ -62,6 +62,11 @@ HOSTILE: tuple[dict[str, Any], ...] = (
     },
 )
 """Schemas that a careless server takes long over: cases J5."""
+SLOW_TURN = """\
+{% if messages[0].content.startswith("slow") %}
+{%- for _ in range(1000) %}{% for _ in range(1000) %}{% endfor %}{% endfor %}
+{%- endif %}"""
+"""Makes a template slow for messages that ask for it: a million turns of a loop."""
 
 
 # --- the server's process ---------------------------------------------------------------------------------------------
@@ -88,7 +93,7 @@ def serve() -> None:
     from dgpp.engine.scripted import ScriptedEngine
     from dgpp.serve.server import HttpServer
     from dgpp.serve.settings import Settings
-    from tests.serve.support import START, Bench
+    from tests.serve.support import START, TEMPLATE, Bench
 
     times: dict[str, Timed] = {}
 
@@ -100,7 +105,7 @@ def serve() -> None:
     info = EngineInfo(512, position_ceiling=10**6, pool_tokens=10**9, max_concurrency=512, queue_limit=0)
     engine = ScriptedEngine(script, info=info, step_seconds=STEP_SECONDS)
     settings = Settings(port=0, write_timeout=WRITE_TIMEOUT, max_unsent_bytes=64 * 1024)
-    bench = Bench(engine, settings, None)
+    bench = Bench(engine, settings, None, SLOW_TURN + TEMPLATE)
     server = HttpServer(bench.service, settings)
     server.start()
     print(server.url, flush=True)
@@ -222,18 +227,20 @@ def slow_reader(server: Server, done: threading.Event) -> None:
             pass
 
 
-def slow_schemas(server: Server, done: threading.Event, taken: list[float]) -> None:
-    """Sends hostile schemas one after the other and notes how long each answer took to begin."""
+def slow_requests(server: Server, kind: str, done: threading.Event, taken: list[float]) -> None:
+    """Sends requests that are slow to prepare, one after the other, and notes how long each answer took to begin."""
     for index in itertools.count():
         if done.is_set():
             return
-        form = {
-            "type": "json_schema",
-            "json_schema": {"name": "x", "strict": True, "schema": HOSTILE[index % len(HOSTILE)]},
-        }
+        fields: dict[str, Any] = {}
+        if kind == "schemas":
+            schema = HOSTILE[index % len(HOSTILE)]
+            form = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+            fields = {"response_format": form}
+        name = f"slow {index}" if kind == "templates" else f"schema {index}"
         with connect(server) as connection:
             started = time.monotonic()
-            connection.sendall(request(f"schema {index}", 5, response_format=form))
+            connection.sendall(request(name, 5, **fields))
             connection.recv(4096)
             taken.append(time.monotonic() - started)
 
@@ -250,7 +257,7 @@ class Case:
     idle: int = 0
     slow: bool = False
     never: bool = False
-    schemas: bool = False
+    prepared: str | None = None  # "schemas" or "templates": requests that are slow to prepare
 
 
 CASES = (
@@ -258,7 +265,8 @@ CASES = (
     Case(f"{STREAMS} streams", STREAMS),
     Case(f"{STREAMS} streams, {IDLE} idle", STREAMS, IDLE),
     Case(f"{STREAMS} streams, {IDLE} idle, slow reader, never reads", STREAMS, IDLE, slow=True, never=True),
-    Case(f"{STREAMS} streams, slow schemas", STREAMS, schemas=True),
+    Case(f"{STREAMS} streams, slow schemas", STREAMS, prepared="schemas"),
+    Case(f"{STREAMS} streams, slow templates", STREAMS, prepared="templates"),
 )
 
 
@@ -279,18 +287,18 @@ def measured(case: Case, tokens: int) -> dict[str, Any]:
         if case.slow:
             pool.submit(slow_reader, server, done)
         dropped = pool.submit(never_reads, server) if case.never else None
-        if case.schemas:
-            pool.submit(slow_schemas, server, done, taken)
+        if case.prepared is not None:
+            pool.submit(slow_requests, server, case.prepared, done, taken)
         resident = pool.submit(resident_while_streaming, server, tokens)
         quiet = server.resident_bytes()
         streams = read_streams(server, case.streams, tokens)
         row |= added(server.times(), streams)
-        if case.streams > 1 and not (case.slow or case.schemas):
+        if case.streams > 1 and not (case.slow or case.prepared):
             row["stream_bytes"] = max(0, resident.result() - quiet) // case.streams
         if dropped is not None:
             row["dropped_seconds"] = dropped.result()
         if taken:
-            row["schemas_count"], row["schema_answer_max_seconds"] = len(taken), max(taken)
+            row["prepared_count"], row["prepared_max_seconds"] = len(taken), max(taken)
         done.set()
         for connection in [*kept, *(stream.connection for stream in streams)]:
             connection.close()

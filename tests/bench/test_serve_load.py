@@ -24,11 +24,11 @@ def test_load_rows_of_streams_beside_idle_connections(monkeypatch: pytest.Monkey
 
 def test_J5_load_slow_schemas_and_a_client_that_never_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    row = measured(Case("small", streams=4, never=True, schemas=True), tokens=10)
+    row = measured(Case("small", streams=4, never=True, prepared="schemas"), tokens=10)
     check_rows("serve_load", [row])
     assert row["events_count"] == 40
     assert row["dropped_seconds"] > serve_load.WRITE_TIMEOUT
-    assert row["schemas_count"] > 0
+    assert row["prepared_count"] > 0
 
 
 def test_what_is_added_is_measured_for_each_event() -> None:
