@@ -134,8 +134,9 @@ class Armed:
         return mask
 
     def _content_mask(self) -> np.ndarray:
-        mask = np.zeros(self._shape.vocabulary.vocab_size, dtype=bool)
-        for walk in self._walks:
+        first, *others = self._walks
+        mask = first.mask().copy()
+        for walk in others:
             mask |= walk.mask()
         if any(walk.complete for walk in self._walks):
             mask[self._ends()] = True

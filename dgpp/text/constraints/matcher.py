@@ -102,11 +102,10 @@ class Walk:
             stuck = self._matcher.stop_reason() in ("NoExtension", "NoExtensionBias")
             why = "leads nowhere from here" if stuck else f"is too costly to go on: {_plain(self._matcher.get_error())}"
             raise ConstraintFailed(f"the grammar {why}")
-        size = self._vocabulary.vocab_size
-        mask = np.zeros(size, dtype=bool)
-        count = min(size, packed.size * 8)
-        mask[:count] = np.unpackbits(packed, count=count, bitorder="little")
-        mask[list(self._vocabulary.eos)] = False
+        bits = np.zeros((self._vocabulary.vocab_size + 7) // 8, dtype=np.uint8)
+        bits[: packed.size] = packed[: bits.size]  # a model's vocabulary may be wider than the tokenizer's
+        mask = np.unpackbits(bits, count=self._vocabulary.vocab_size, bitorder="little").view(np.bool_)
+        mask[self._vocabulary.eos_ids] = False
         return mask
 
 

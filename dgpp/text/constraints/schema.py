@@ -26,6 +26,7 @@ from dgpp.text.constraints.schema_shapes import arrays, objects
 from dgpp.text.constraints.schema_unions import Disjoint, productive, width
 
 _OPTIONS = 200  # of one oneOf
+_DEFINITIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,8 @@ class _Rewriter:
     def _reference(self, reference: Any, at: Place, merged: bool) -> str:
         place, target = self._references.find(reference, at)
         if place.pointer not in self._names:
+            if len(self._names) >= _DEFINITIONS:
+                raise at.refused(f"is to more than {_DEFINITIONS} different places; use fewer definitions")
             name = self._names[place.pointer] = f"d{len(self._names)}"
             self._first[name] = at
             self._pending.append((name, place, target))

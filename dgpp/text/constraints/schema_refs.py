@@ -15,6 +15,7 @@ class References:
     def __init__(self, root: Any, at: Place) -> None:
         self._root = root
         self._at = at
+        self._anchors: dict[str, tuple[Place, Any]] | None = None
         self._own = root["$id"].rstrip("#") if isinstance(root, dict) and isinstance(root.get("$id"), str) else ""
 
     def find(self, reference: Any, at: Place) -> tuple[Place, Any]:
@@ -42,9 +43,11 @@ class References:
         return place, node
 
     def _anchor(self, name: str, at: Place) -> tuple[Place, Any]:
-        for place, node in _nodes(self._root, self._at):
-            if node.get("$anchor") == name:
-                return place, node
+        if self._anchors is None:
+            named = ((node.get("$anchor"), (place, node)) for place, node in _nodes(self._root, self._at))
+            self._anchors = {anchor: found for anchor, found in named if isinstance(anchor, str)}
+        if name in self._anchors:
+            return self._anchors[name]
         raise at.refused(f"points at nothing: there is no $anchor {name!r}")
 
 

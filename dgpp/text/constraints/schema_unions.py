@@ -10,6 +10,8 @@ from dgpp.text.constraints.schema_refs import References
 from dgpp.text.constraints.schema_report import Place
 
 _DEPTH = 8
+_QUESTIONS = 50_000
+_ROUNDS = 100
 
 
 class Disjoint:
@@ -18,9 +20,16 @@ class Disjoint:
     def __init__(self, references: References, at: Place) -> None:
         self._references = references
         self._at = at
+        self._questions = 0
 
     def certain(self, one: Any, other: Any, depth: int = _DEPTH) -> bool:
-        """Whether it is certain that no value fits both schemas, which are as the request spells them."""
+        """Whether it is certain that no value fits both schemas, which are as the request spells them.
+
+        After many questions about one schema nothing is certain any more.
+        """
+        self._questions += 1
+        if self._questions > _QUESTIONS:
+            return False
         one, other = self._resolved(one), self._resolved(other)
         if one is False or other is False:
             return True
@@ -120,11 +129,14 @@ def productive(schemas: Mapping[str, Any]) -> set[str]:
     """Those of the named schemas (rewritten ones, whose references are "#/$defs/NAME") that some finite value fits,
     as far as recursion decides it."""
     found: set[str] = set()
-    while True:
-        more = {name for name, node in schemas.items() if name not in found and _fits(node, found)}
-        if not more:
-            return found
-        found |= more
+    for _ in range(_ROUNDS):
+        before = len(found)
+        for name, node in reversed(list(schemas.items())):  # what is referred to comes later
+            if name not in found and _fits(node, found):
+                found.add(name)
+        if len(found) == before:
+            break
+    return found
 
 
 def _fits(node: Any, found: set[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dgpp.text.constraints.builder import Builder
@@ -23,6 +24,15 @@ _MOST_WARNINGS = 1000
 _warned: set[str] = set()
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """Where a schema is: a tool, and the name of one of its properties or "" for its arguments."""
+
+    index: int
+    name: str
+    schema: Mapping[str, Any]
+
+
 class ToolValues:
     """Gives tool grammars their values, each as the name of a grammar in `grammars` that stands beside them.
 
@@ -34,12 +44,26 @@ class ToolValues:
         self._tools = tools
         self._whole: set[int] = set()  # tools whose arguments follow their schema as one JSON value
         self._builder = builder
+        self._wholes: dict[str, list[_Origin]] = {}
+        self._parts: dict[str, list[_Origin]] = {}
         for index, tool in enumerate(tools):
+            self._remember(index, tool.parameters)
             if tool.kind == "custom":
                 self._check_custom(tool.format, f"tools[{index}].custom.format.grammar")
             elif tool.strict and tool.parameters is not None:
                 at = f"tools[{index}].function.parameters"
                 self._verify(checked_schema(tool.parameters, at, builder.limits))
+
+    def _remember(self, index: int, root: Mapping[str, Any] | None) -> None:
+        if root is None:
+            return
+        for whole in (root, {**_CLOSED, **root}):
+            self._wholes.setdefault(as_text(whole), []).append(_Origin(index, "", root))
+        properties = root.get("properties")
+        for name, value in properties.items() if isinstance(properties, Mapping) else ():
+            if isinstance(value, Mapping):
+                plain = {key: inner for key, inner in value.items() if key not in DEFINITIONS}
+                self._parts.setdefault(as_text(plain), []).append(_Origin(index, name, plain))
 
     def __call__(self, schema: Mapping[str, Any] | None, strict: bool) -> str | None:
         """The rule for a JSON value of `schema` (None: any), or None where the value stays free text.
@@ -77,19 +101,26 @@ class ToolValues:
         own path; references are looked up in the tool's schema."""
         limits = self._builder.limits
         plain = {key: value for key, value in schema.items() if key not in DEFINITIONS}
-        for index, tool in enumerate(self._tools):
-            at = f"tools[{index}].function.parameters"
-            root = tool.parameters
-            if root is None:
-                continue
-            if schema in (root, {**_CLOSED, **root}):
-                self._whole.add(index)
-                return checked_schema(schema, at, limits, root=root)
-            properties = root.get("properties")
-            for key, value in properties.items() if isinstance(properties, Mapping) else ():
-                if value == plain:
-                    return checked_schema(value, at, limits, root=root, steps=("properties", key))
-        return checked_schema(schema, "tools", limits)
+        whole, parts = self._found(self._wholes, schema), self._found(self._parts, plain)
+        if whole is not None:
+            index, _ = whole
+            self._whole.add(index)
+            steps: tuple[str, ...] = ()
+        elif parts is not None:
+            index, name = parts
+            steps, schema = ("properties", name), plain
+        else:
+            return checked_schema(schema, "tools", limits)
+        at = f"tools[{index}].function.parameters"
+        return checked_schema(schema, at, limits, root=self._tools[index].parameters, steps=steps)
+
+    def _found(self, known: Mapping[str, list[_Origin]], schema: Mapping[str, Any]) -> tuple[int, str] | None:
+        """The tool, and the property of it, that a schema is from. Equal ones may refer to different definitions: the
+        one that holds the same objects is meant."""
+        origins = known.get(as_text(schema), [])
+        same = (o for o in origins if all(schema.get(key) is value for key, value in o.schema.items()))
+        origin = next(same, origins[0] if origins else None)
+        return None if origin is None else (origin.index, origin.name)
 
     def _with_inner_grammar(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of a custom tool as a JSON object: the grammar of its input becomes a pattern."""

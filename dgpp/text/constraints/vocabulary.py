@@ -39,6 +39,7 @@ class TokenVocabulary:
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size  # ids that a mask covers
         self.eos = frozenset(id for id in eos if id < vocab_size)
+        self.eos_ids = np.array(sorted(self.eos), dtype=np.intp)
         self._lock = threading.Lock()
         self._library: llguidance.LLTokenizer | None = None
         self._bytes: list[bytes] = []

@@ -11,7 +11,7 @@ from dgpp.text.constraints import GrammarError
 from tests.text.constraints.corpus import ENFORCED, REFUSED
 from tests.text.constraints.support import check, samples
 
-FEW, MANY = 4, 60
+FEW, MANY = 3, 60
 
 
 def test_J8_corpus_has_two_hundred_schemas() -> None:

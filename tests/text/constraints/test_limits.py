@@ -54,6 +54,13 @@ def doubled(levels: int) -> dict[str, Any]:
     return schema
 
 
+def branching(levels: int) -> dict[str, Any]:
+    """`anyOf` of two at every level, of which no two options exclude each other."""
+    if levels == 0:
+        return {"type": "object"}
+    return {"anyOf": [branching(levels - 1), branching(levels - 1)]}
+
+
 def deep(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
@@ -89,6 +96,15 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "wide object": {"type": "object", "properties": {f"p{at}": {"type": "string"} for at in range(5000)}},
     "wide choice": {
         "anyOf": [{"type": "object", "properties": {f"p{i}{j}": {} for j in range(100)}} for i in range(20)]
+    },
+    "many questions": {"oneOf": [branching(8), branching(8)]},
+    "chain of definitions": {
+        "$defs": {f"d{at}": {"$ref": f"#/$defs/d{at - 1}"} if at else {"type": "null"} for at in range(900)},
+        "$ref": "#/$defs/d899",
+    },
+    "many definitions": {
+        "$defs": {f"d{at}": {"const": at} for at in range(3000)},
+        "anyOf": [{"$ref": f"#/$defs/d{at}"} for at in range(3000)],
     },
     "big divisor": {"type": "number", "multipleOf": 1_000_003},
     "digits": {"type": "number", "minimum": 1e-300, "maximum": 1e300},

@@ -106,6 +106,30 @@ def test_L15_strict_arguments_fit_their_schema(name: str, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+def test_J4_equal_references_of_different_tools_mean_their_own_definitions(dialect: str) -> None:
+    texts = [
+        json.dumps(
+            {
+                "$defs": {"x": {"enum": [at]}},
+                **closed(
+                    v={"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1, "maxItems": 1},
+                    w={"$ref": "#/properties/v"},
+                ),
+            }
+        )
+        for at in (1, 2)
+    ]
+    declared = [function(f"tool_{at}", json.loads(text), strict=True) for at, text in enumerate(texts)]
+    for at in (0, 1):
+        choice = {"type": "function", "function": {"name": f"tool_{at}"}}
+        make = compile(plan(declared, dialect, choice), WORDS)
+        assert make is not None
+        _, data = draw(make, WORDS, 1)
+        assert str(at + 1) in data.decode().split("tool_")[1][1:]
+        assert str(2 - at) not in data.decode().split("tool_")[1][1:]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_api_7_3_strict_schema_outside_the_subset_is_refused(dialect: str) -> None:
     tools = [
         function("first", closed()),
