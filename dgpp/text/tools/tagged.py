@@ -1,16 +1,16 @@
 """Grammars of calls that write each argument between tags, for constrained decoding (spec/api.md §7.3).
 
 Every key at most once and in any order; with more than 60 properties in the declared order. Keys are the declared
-ones, and others only where `additionalProperties` is true. Where required keys are enforced, a call cannot end
-without them. A JSON-typed value follows its schema, a string that has to be one of several is one of them, and any
-other string is free text that does not hold what would end it, in strict tools of the declared pattern, format and
-length.
+ones, and others (which may then be doubled) only where `additionalProperties` is true or a schema. Where required keys
+are enforced, a call cannot end without them. A JSON-typed value follows its schema, a string that has to be one of
+several is one of them, and any other string is free text that does not hold what would end it, in strict tools of the
+declared pattern, format and length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dgpp.text.tools.coerce import resolve, typed
@@ -67,36 +67,41 @@ class TaggedGrammar:
         keys = [*needed, *(key for key in properties if key not in needed)]
         name = f"call_{index}"
         first = "" if needed else sequence(self._tags.end, self._marks)
-        is_open = schema.get("additionalProperties") is True
+        others = schema.get("additionalProperties")
+        is_open = others is True or isinstance(others, Mapping)
         if keys or is_open:
             more = f"{sequence(self._tags.key, self._marks)} {name}_key{'::0x0' if len(keys) <= _BITS else '_0'}"
             first = f"{first} | {more}" if first else more
         head = sequence(f"{self._tags.head}{tool.name}{self._tags.named}", self._marks)
         self.rules.append(f"{name}: {head} ({first})")
         values = [self._argument(f"{name}_{at}", tool, key, properties[key]) for at, key in enumerate(keys)]
-        extra = self._extra(name, keys) if is_open else ""
+        extra = self._extra(name, tool, keys, others) if is_open else None
         if len(keys) <= _BITS:
             self._any_order(name, values, len(needed), extra)
         else:
             self._declared_order(name, list(properties), dict(zip(keys, values, strict=True)), set(needed), extra)
         return name
 
-    def _any_order(self, name: str, values: list[_Argument], needed: int, extra: str) -> None:
+    def _any_order(self, name: str, values: list[_Argument], needed: int, extra: _Argument | None) -> None:
         """Rules whose parameter has a bit for each key that was given."""
-        if not values and not extra:
-            return
         cases = [f"{value.key} {value.rule}::set_bit({at}) %if bit_clear({at})" for at, value in enumerate(values)]
-        cases += [f"{extra} {name}_extra::_"] if extra else []
-        self.rules.append(f"{name}_key::_: {' | '.join(cases)}")
+        cases += [f"{extra.key} {extra.rule}::_"] if extra else []
+        if cases:
+            self.rules.append(f"{name}_key::_: {' | '.join(cases)}")
         next_if = "" if extra else f" %if not(is_ones([0:{len(values)}]))"
         last_if = f" %if is_ones([0:{needed}])" if needed else ""
-        for value in [*values, *([_Argument("", f"{name}_extra", "CALL_FREE")] if extra else [])]:
+        for value in [*values, *([extra] if extra else [])]:
             more = f"{self._closed(value, self._tags.key)} {name}_key::_{next_if}"
             last = f"{self._closed(value, self._tags.end)}{last_if}"
             self.rules.append(f"{value.rule}::_: {more} | {last}")
 
     def _declared_order(
-        self, name: str, order: list[str], values: Mapping[str, _Argument], needed: set[str], extra: str
+        self,
+        name: str,
+        order: list[str],
+        values: Mapping[str, _Argument],
+        needed: set[str],
+        extra: _Argument | None,
     ) -> None:
         """Rules `_key_N` for what may follow a key's opening when the first N properties are past."""
         for at in range(len(order) + 1):
@@ -106,7 +111,7 @@ class TaggedGrammar:
                 if order[later] in needed:
                     break
             else:
-                cases += [f"{extra} {name}_extra"] if extra else []
+                cases += [f"{extra.key} {extra.rule}"] if extra else []
             if cases:
                 self.rules.append(f"{name}_key_{at}: {' | '.join(cases)}")
             value = values[order[at - 1]] if at else None
@@ -115,16 +120,16 @@ class TaggedGrammar:
                 last = "" if needed & set(order[at:]) else self._closed(value, self._tags.end)
                 self.rules.append(f"{value.rule}: {' | '.join(filter(None, (more, last)))}")
         if extra:
-            value = _Argument("", f"{name}_extra", "CALL_FREE")
-            more = f"{self._closed(value, self._tags.key)} {extra} {value.rule}"
-            self.rules.append(f"{value.rule}: {more} | {self._closed(value, self._tags.end)}")
+            more = f"{self._closed(extra, self._tags.key)} {extra.key} {extra.rule}"
+            self.rules.append(f"{extra.rule}: {more} | {self._closed(extra, self._tags.end)}")
 
-    def _extra(self, name: str, keys: list[str]) -> str:
-        """A key that is not declared, and the opening of its value, which is free text."""
-        others = f" & ~({' | '.join(map(quoted, keys))})" if keys else ""
+    def _extra(self, name: str, tool: Tool, keys: list[str], schema: Any) -> _Argument:
+        """An argument that is not declared, of a schema or (True) of none."""
         terminal = f"{name.upper()}_KEY"
+        others = f" & ~({' | '.join(map(quoted, keys))})" if keys else ""
         self.rules.append(f"{terminal}: /[A-Za-z0-9_.$-]{{1,64}}/{others}")
-        return f"{terminal} {sequence(self._tags.is_json, self._marks)}"
+        value = self._argument(f"{name}_extra", tool, "", schema)
+        return replace(value, key=f"{terminal} {value.key}")
 
     def _argument(self, rule: str, tool: Tool, key: str, schema: Any) -> _Argument:
         root = tool.schema

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dgpp.text.detokenize import Detokenizer
+from dgpp.text.detokenize import Detokenizer, Piece
 from dgpp.text.events import Answer, Call, TextDelta, collect
 from dgpp.text.tools.declared import Tool, parse_tools
 from dgpp.text.tools.dialect import Dialect
@@ -32,6 +32,7 @@ SCHEMA: dict[str, Any] = {
     "$defs": {"x": {"type": "null"}, "level": {"enum": [1, 2]}},
 }
 OPEN = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": True}
+NUMBERS = {"type": "object", "additionalProperties": {"type": "integer"}}
 MANY = {
     "type": "object",
     "properties": {f"k{at}": {"type": "boolean"} for at in range(70)},
@@ -75,9 +76,7 @@ def parsed(dialect: Dialect, tokens: list[int], declared: tuple[Tool, ...], *, s
             data = b""
     found += [item for piece in pieces.finish() for item in parser.feed(piece)]
     found += parser.finish()
-    return collect(
-        TextDelta(item.text) if not hasattr(item, "index") and hasattr(item, "tokens") else item for item in found
-    )
+    return collect(TextDelta(item.text) if isinstance(item, Piece) else item for item in found)
 
 
 def walks(dialect: Dialect, declared: tuple[Tool, ...], least: int, most: int | None, count: int) -> list[Answer]:
@@ -111,10 +110,10 @@ def test_L15_whatever_a_strict_grammar_allows_is_a_valid_call(dialect: Dialect) 
 
 @every
 def test_api_7_3_open_and_wide_schemas(dialect: Dialect) -> None:
-    declared = functions(OPEN, MANY)
-    for answer in walks(dialect, declared, 1, 1, 2):
+    declared = functions(OPEN, MANY, NUMBERS)
+    for answer in walks(dialect, declared, 1, 1, 4):
         [call] = answer.calls
-        jsonschema.validate(json.loads(call.arguments), OPEN if call.name == "f0" else MANY)
+        jsonschema.validate(json.loads(call.arguments), [OPEN, MANY, NUMBERS][int(call.name[1:])])
 
 
 @every

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgpp.text.events import Call, CallClosed, LogprobDelta, Malformed, TextDelta
 from dgpp.text.tools.dialect import Dialect
-from tests.text.splits import few
 
 from .support import CONTROL, DIALECTS, DSML4, DSML41, GLM, HERMES, LOOKUP, QWEN, answer, events, malformed, tools
 
@@ -195,7 +194,7 @@ FRAGMENTS = [
 
 
 @every
-@few
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=25).map("".join))
 def test_garbage_is_neither_lost_nor_an_error(dialect: Dialect, text: str) -> None:
     found = answer(dialect, text, TOOLS, samples=1)

@@ -7,13 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dgpp.text.events import Call
 from dgpp.text.tools.declared import Tool, parse_tools
 from dgpp.text.tools.dialect import Dialect
-from tests.text.splits import few
 
 from .support import CONTROL, DIALECTS, answer
 
@@ -82,7 +81,7 @@ END = re.compile(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-@few
+@settings(deadline=None, max_examples=25)
 @given(calls_of_tools(), st.booleans())
 def test_api_7_4_calls_are_read_back(
     dialect: Dialect, made: tuple[tuple[Tool, ...], list[Call]], streams: bool

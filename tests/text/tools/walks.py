@@ -16,22 +16,9 @@ from .support import CONTROL, EOS
 
 # Tokens across the borders of what grammars are made of.
 MERGED = [
-    *(
-        "\n\n",
-        "</",
-        ">\n",
-        '">',
-        '"}',
-        '": ',
-        "é",
-        "parameter",
-        "x</",
-        "<parameter=",
-        "</parameter>",
-        "\n</parameter>\n",
-    ),
-    *("</parameter>\n<", "\n</function>\n", "[1", "true", "a<", ' string="true">', " invoke>\n", '"}}\n', "}\n"),
-    *(" calls>", "tool_calls>", "</function>", "<tool_call>", "</arg_value><", "｜DSML｜"),
+    *("\n\n", "</", ">\n", '">', '"}', '": ', "é", "parameter", "x</", "<parameter=", "</parameter>"),
+    *("\n</parameter>\n", "</parameter>\n<", "\n</function>\n", "[1", "true", "a<", ' string="true">', "}\n"),
+    *(" invoke>\n", '"}}\n', " calls>", "tool_calls>", "</function>", "<tool_call>", "</arg_value><", "｜DSML｜"),
 ]
 TOKENS: list[bytes] = [b"", b"<eos>", *(text.encode() for text in CONTROL)]
 TOKENS += [bytes([byte]) for byte in range(256)] + [text.encode() for text in MERGED]
