@@ -356,12 +356,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serve()
         return 0
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    load = [os.getloadavg()[0]]
     rows = []
     for case in CASES:
         rows.append(measured(case, options.tokens))
         print(json.dumps(rows[-1]), flush=True)
     if options.record:
+        load.append(os.getloadavg()[0])
         extra = {"cores": CORES, "step_seconds": STEP_SECONDS, "tokens": options.tokens, "write_timeout": WRITE_TIMEOUT}
+        extra["load_average"] = f"{load[0]:.1f} at the start, {load[1]:.1f} at the end"
         print(write_record("serve_load", rows, extra=extra))
     return 0
 
