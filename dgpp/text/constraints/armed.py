@@ -98,6 +98,8 @@ class Armed:
         if not self._known:
             try:
                 self._mask = self._find()
+                if self._mask is not None:
+                    self._mask.setflags(write=False)
             except ConstraintFailed as failure:
                 raise self._fail(str(failure)) from None
             self._known = True
@@ -151,6 +153,8 @@ class Armed:
         vocabulary = self._shape.vocabulary
         if not 0 <= token < vocabulary.vocab_size:
             return False
+        if self._known:
+            return self._mask is None or bool(self._mask[token])
         if self._forced:
             return token == self._forced[0]
         if self._opens_thinking(token):
@@ -185,7 +189,8 @@ class Armed:
         if self._phase == "free":
             self._look_for_calls(token)
         elif self._phase in ("calls", "content"):
-            self._walks = [walk for walk in self._walks if walk.takes(token)]
+            if len(self._walks) > 1:
+                self._walks = [walk for walk in self._walks if walk.takes(token)]
             for walk in self._walks:
                 walk.accept(token)
             if self._phase == "calls" and self._walks[0].complete:

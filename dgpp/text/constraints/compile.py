@@ -18,7 +18,7 @@ from dgpp.text.constraints.limits import DEFAULT_LIMITS, Limits
 from dgpp.text.constraints.matcher import Grammar
 from dgpp.text.constraints.plan import Plan, Tools
 from dgpp.text.constraints.response_format import ResponseFormat, any_object
-from dgpp.text.constraints.schema import CheckedSchema, as_text, blamed, value_grammar
+from dgpp.text.constraints.schema_checked import CheckedSchema, as_text, blamed, value_grammar
 from dgpp.text.constraints.tool_values import ToolValues
 from dgpp.text.constraints.trigger import Trigger
 from dgpp.text.constraints.vocabulary import TokenVocabulary

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from dgpp.text.constraints.errors import GrammarError
 from dgpp.text.constraints.limits import DEFAULT_LIMITS, Limits
-from dgpp.text.constraints.schema import CheckedSchema, checked_schema
+from dgpp.text.constraints.schema import checked_schema
+from dgpp.text.constraints.schema_checked import CheckedSchema
 from dgpp.text.unicode_check import surrogate_path
 
 log = logging.getLogger(__name__)

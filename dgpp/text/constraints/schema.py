@@ -7,17 +7,13 @@ refused. Beyond the subset of the contract, allOf, disjoint oneOf, prefixItems, 
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import llguidance
-
-from dgpp.text.constraints.errors import GrammarError
 from dgpp.text.constraints.keywords import ALL_TYPES, ENFORCED, GENERAL, IGNORED, OF_TYPE, WITHOUT_EFFECT
 from dgpp.text.constraints.limits import DEFAULT_LIMITS, Limits
+from dgpp.text.constraints.schema_checked import CheckedSchema, as_text
 from dgpp.text.constraints.schema_leaves import literal, strings
 from dgpp.text.constraints.schema_numbers import numbers, spelled_short
 from dgpp.text.constraints.schema_refs import References
@@ -27,16 +23,6 @@ from dgpp.text.constraints.schema_unions import Disjoint, productive, width
 
 _OPTIONS = 200  # of one oneOf
 _DEFINITIONS = 1000
-
-
-@dataclass(frozen=True)
-class CheckedSchema:
-    """A schema as the library gets it. `parts` are the patterns and bounds in it, each as a schema of its own with
-    its place, to find out which of them the library cannot compile."""
-
-    text: str
-    at: Place
-    parts: tuple[tuple[Place, str], ...] = ()
 
 
 def checked_schema(
@@ -59,32 +45,6 @@ def checked_schema(
     if len(as_text(within).encode("utf-8", "replace")) > limits.schema_bytes:
         raise place.refused(f"is larger than {limits.schema_bytes} bytes; leave out what the answer does not need")
     return _Rewriter(within, place, limits).run(schema, Place(at, steps))
-
-
-def value_grammar(schema: CheckedSchema) -> dict[str, Any]:
-    """A checked schema as the library's `json_schema`."""
-    result: dict[str, Any] = json.loads(schema.text)
-    return result
-
-
-def blamed(schema: CheckedSchema, reason: str, verify: Callable[[str], object]) -> GrammarError:
-    """The error for a checked schema that does not compile: it names the first part that does not by itself."""
-    for place, text in schema.parts:
-        try:
-            verify(llguidance.LLMatcher.grammar_from_json_schema(text))
-        except ValueError as error:
-            return place.refused(f"cannot be enforced: {_plain(str(error))}")
-    return schema.at.refused(f"cannot be enforced: {_plain(reason)}")
-
-
-def _plain(reason: str) -> str:
-    """The first line of the library's words, cut."""
-    return reason.strip().split("\n")[0][:200]
-
-
-def as_text(value: Any) -> str:
-    """Compact JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class _Rewriter:

@@ -13,7 +13,8 @@ from dgpp.text.constraints.keywords import DEFINITIONS, NARROWING
 from dgpp.text.constraints.lark_check import check_lark, regex_lark
 from dgpp.text.constraints.patterns import translate
 from dgpp.text.constraints.plan import ToolLike
-from dgpp.text.constraints.schema import CheckedSchema, as_text, blamed, checked_schema, value_grammar
+from dgpp.text.constraints.schema import checked_schema
+from dgpp.text.constraints.schema_checked import CheckedSchema, as_text, blamed, value_grammar
 from dgpp.text.constraints.tool_strict import refuse_unenforced
 
 log = logging.getLogger(__name__)

@@ -158,6 +158,7 @@ def test_api_7_3_control_tokens_and_padding_are_never_text() -> None:
     mask = constraint.allowed()
     assert mask is not None
     assert mask.shape == (words.vocab_size,)
+    assert not mask.flags.writeable
     assert not mask[words.tokenizer.vocab_size :].any()
     assert not mask[list(words.controls)].any()
     for token in (*words.controls, words.vocab_size - 1, words.vocab_size, -1):
