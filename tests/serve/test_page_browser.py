@@ -111,7 +111,7 @@ def test_page_sends_its_history_and_settings(opened: Any) -> None:
 
 @pytest.mark.parametrize("how", ["button", "Escape"])
 def test_page_stops_an_answer(opened: Any, how: str) -> None:
-    page, made, _ = opened("word " * 40, step_seconds=0.05)
+    page, made, _ = opened("x" * 200, step_seconds=0.05)
     say(page, "go on")
     until(page, "document.querySelector('.turn.assistant .text')?.textContent.length > 3")
     if how == "button":
@@ -120,9 +120,9 @@ def test_page_stops_an_answer(opened: Any, how: str) -> None:
         page.keyboard.press("Escape")
     page.wait_for_selector(".figures")
     assert "stopped" in page.inner_text(".figures")
-    assert len(page.inner_text(".turn.assistant .text")) < 100
+    assert 3 < len(page.inner_text(".turn.assistant .text")) < 200
     until(page, "!document.getElementById('send').hidden")
-    assert made.counts()["requests_cancelled"] == 1
+    assert eventually(lambda: made.counts()["requests_cancelled"] == 1)
 
 
 def test_page_folds_reasoning_away_and_shows_calls(opened: Any) -> None:
