@@ -87,7 +87,7 @@ def serve(
             sampling_defaults=defaults,
             template_defaults=template_defaults,
             rope_scaling=opened.config.rope.ramp(),
-        digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
+            digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
         )
         server = HttpServer(service, settings)
     except ValueError as error:  # a directory for files that cannot be used
