@@ -17,6 +17,7 @@ otherwise equal prompt, so that no typed character took part. When that second r
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,8 @@ from dgpp.text.template_marks import MarkControl
 from dgpp.text.template_reads import variables_read
 from dgpp.text.tokenizer import Tokenizer
 from dgpp.text.unicode_check import surrogate_path
+
+logger = logging.getLogger(__name__)
 
 _KINDS = frozenset({"system", "user", "assistant", "tool", "function"})
 _WORDS = {"role": _KINDS, "type": _KINDS, VARIABLE: frozenset(EFFORTS)}
@@ -171,9 +174,9 @@ class ChatTemplate:
             return template.render(variables)
         except jinja2.TemplateError as error:
             raise TemplateError(self._marks.unmark(error.message or type(error).__name__)) from error
-        except Exception as error:  # whatever Python raises at a template's expression
-            reason = self._marks.unmark(f"{type(error).__name__}: {error}")
-            raise TemplateError(f"the chat template failed: {reason}") from error
+        except Exception as error:  # whatever Python raises at a template's expression: no words for a client
+            logger.warning("the chat template failed", exc_info=error)
+            raise TemplateError("the chat template cannot render this conversation") from error
 
     def _built(
         self,

@@ -428,9 +428,10 @@ def test_renderings_in_several_threads_do_not_meet() -> None:
         assert list(pool.map(compiled.render, conversations * 8)) == expected * 8
 
 
-def test_what_python_raises_is_a_template_error() -> None:
-    with pytest.raises(TemplateError, match="TypeError"):
+def test_what_python_raises_is_a_template_error_in_our_words() -> None:
+    with pytest.raises(TemplateError, match=r"^the chat template cannot render this conversation$") as caught:
         template("{{ messages[0].content + 1 }}").render(conversation("hi"))
+    assert isinstance(caught.value.__cause__, TypeError)
     with pytest.raises(TemplateError, match="undefined"):
         template("{{ nothing.at.all }}").render(conversation("hi"))
 
