@@ -118,6 +118,7 @@ class Service:
                 reasoning=None if markers is None else Reasoning(markers, inside, ends),
                 calls=None if dialect is None else dialect.parser(offered, streams=constrains),
                 folded=self.reasoning_in_content,
+                lead="" if dialect is None else dialect.lead.strip("\n"),
             )
 
         plan = self._plan(chat, inside) if constrains else None

@@ -65,7 +65,8 @@ class Pipeline:
     `eos` ids are hidden like the tokenizer's special tokens. `continues` says that the answer carries on the text of
     the prompt (a completion), so that a leading space is kept where the decoder would drop it at the start of a text.
     `reasoning` tells thinking from content, `calls` finds the tool calls in the content; without them all is content.
-    `folded` shows the thinking as content, up to and with its closing marker.
+    `folded` shows the thinking as content, up to and with its closing marker. `lead` is a character before the token
+    that opens a call, which is no thinking where that token ends it.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Pipeline:
         reasoning: Reasoning | None = None,
         calls: Calls | None = None,
         folded: bool = False,
+        lead: str = "",
     ) -> None:
         self._tokenizer = tokenizer
         self._hidden = tokenizer.special_ids | eos
@@ -89,7 +91,7 @@ class Pipeline:
         self._detokenizers: dict[Field, Detokenizer] = {"content": Detokenizer(), "reasoning": Detokenizer()}
         self._trims: dict[Field, Trimmer] = {
             "content": Trimmer(holds=calls is not None),
-            "reasoning": Trimmer(at_seam=True),
+            "reasoning": Trimmer(at_seam=True, lead=lead),
         }
         self._at_start = not continues
         self._tokens = 0
@@ -113,11 +115,13 @@ class Pipeline:
             return []
         position = self._tokens
         self._tokens += 1
+        thinking = self._reasoning is not None and self._reasoning.inside
         part = "content" if self._reasoning is None else self._reasoning.take(token)
         if part == "opener":
             return []
         if part == "closer":
             return self._close_reasoning(position)
+        before = self._end_thinking(call=True) if thinking and part == "content" else []
         marker = token in self._markers
         if token in self._hidden and not marker:
             return []
@@ -131,14 +135,15 @@ class Pipeline:
         if field == "reasoning":
             return self._think(detokenizer.feed(position, data))
         if not marker:
-            return self._content(detokenizer.feed(position, data))
-        return self._content(detokenizer.finish()) + self._content([Piece(data.decode(), (position,))], marker=True)
+            return before + self._content(detokenizer.feed(position, data))
+        held = self._content(detokenizer.finish())
+        return before + held + self._content([Piece(data.decode(), (position,))], marker=True)
 
     def flush(self) -> list[Event]:
         """What is still held back. Call it at most once, after the last token; `finish` includes it."""
         events: list[Event] = []
         if not self.stopped:
-            events += self._think(self._detokenizers["reasoning"].finish())
+            events += self._end_thinking()
             events += self._content(self._detokenizers["content"].finish())
         if not self.stopped and self._calls is not None:
             events += self._parsed(self._calls.finish())
@@ -159,11 +164,16 @@ class Pipeline:
         return [*events, Finished(ended, self._tokens, thought)]
 
     def _close_reasoning(self, position: int) -> list[Event]:
-        events = self._think(self._detokenizers["reasoning"].finish())
+        events = self._end_thinking()
         if self._folded:
             return events + self._visible([Piece(CLOSER, (position,))])
         self._trims["content"].seam()
         return events
+
+    def _end_thinking(self, call: bool = False) -> list[Event]:
+        """What is still held of the thinking, which ends here: with a `call`, with its marker, or with the answer."""
+        events = self._think(self._detokenizers["reasoning"].finish())
+        return events + self._show("reasoning", self._trims["reasoning"].rest(call))
 
     def _think(self, pieces: Sequence[Piece]) -> list[Event]:
         if self._folded:

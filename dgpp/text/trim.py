@@ -13,11 +13,13 @@ class Trimmer:
     """Drops the line breaks on both sides of a seam. Those at the end of what has come are held back, since a seam may
     follow; the text that comes out does not depend on how it was divided into pieces.
 
-    `at_seam` says that a seam is where the text begins; `holds` that seams may follow.
+    `at_seam` says that a seam is where the text begins; `holds` that seams may follow. `lead` is one character that
+    belongs to a call where one follows directly (the "<" of a DSML tag), and is held back for that.
     """
 
     at_seam: bool = False
     holds: bool = True
+    lead: str = ""
 
     def __post_init__(self) -> None:
         self._held: list[Piece] = []
@@ -32,7 +34,7 @@ class Trimmer:
                 if not text:
                     continue
                 self.at_seam = False
-            kept = text.rstrip("\n") if self.holds else text
+            kept = text.rstrip("\n" + self.lead) if self.holds else text
             if kept:
                 out += [*self._held, Piece(kept, piece.tokens)]
                 self._held = []
@@ -45,7 +47,27 @@ class Trimmer:
         self._held = []
         self.at_seam = True
 
+    def rest(self, call: bool = False) -> list[Piece]:
+        """What is held but for the line breaks at its end, and before a `call` for its lead."""
+        held, self._held = self._held, []
+        if call and self.lead:
+            held = _shortened(held, self.lead, once=True)
+        return _shortened(held, "\n")
+
     def finish(self) -> list[Piece]:
-        """What is still held: no seam follows."""
+        """All that is still held: no seam follows."""
         held, self._held = self._held, []
         return held
+
+
+def _shortened(pieces: Sequence[Piece], end: str, once: bool = False) -> list[Piece]:
+    """`pieces` without `end`, or a run of it, at their end."""
+    out = list(pieces)
+    while out:
+        last = out.pop()
+        kept = last.text.removesuffix(end) if once else last.text.rstrip(end)
+        if kept:
+            out.append(Piece(kept, last.tokens))
+        if kept or once:
+            break
+    return out

@@ -47,7 +47,8 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     assert template is not None
     assert template.v41 is v41
     script = said(f"Hm.</think>I look.{CALL}", v41)
-    engine = ScriptedEngine(script, info=Bench.info(position_ceiling=4096))
+    made: Bench
+    engine = ScriptedEngine(lambda request, index: made.script, info=Bench.info(position_ceiling=4096))
     made = Bench(engine, Settings(port=0), None)
     made.service = Service(
         engine, tokenizer, template, names=("deepseek",), eos=frozenset({END}), settings=made.settings
@@ -76,6 +77,15 @@ def test_a_call_and_its_result(bench: Bench) -> None:
     again = bench.engine.requests[1].prompt
     generated = [*prompt, *bench.script]
     assert list(again[: len(generated)]) == generated  # T10: the turn is rendered as it was generated
+
+
+def test_L9_the_sign_before_a_call_inside_the_thinking_is_no_thinking(bench: Bench) -> None:
+    for text, thought in ((f"Is 1 <{CALL}", "Is 1 <"), (f"Is it?{CALL}", "Is it?"), ("1 <\n</think>ok", "1 <")):
+        bench.script = said(text, bench.service.prompts.dialect.name == "dsml_v41")  # type: ignore[union-attr]
+        asked = {"model": "deepseek", "messages": [{"role": "user", "content": "hi"}], "tools": [WEATHER]}
+        (choice,) = bench.client.post("/v1/chat/completions", json=asked).get_json()["choices"]
+        assert choice["message"]["reasoning_content"] == thought
+        assert ("tool_calls" in choice["message"]) is (CALL in text)
 
 
 @pytest.mark.parametrize("effort", ["none", "low", "high", "max"])
