@@ -26,6 +26,7 @@ from dgpp.serve.errors import (
 from dgpp.serve.file_parts import resolve_files
 from dgpp.serve.files import FileStore
 from dgpp.serve.output_fields import grammar_refusal
+from dgpp.serve.preparing import Preparing
 from dgpp.serve.prompt import Prompts, Template
 from dgpp.serve.served import Served
 from dgpp.serve.settings import Settings
@@ -92,6 +93,7 @@ class Service:
         self.telemetry = Telemetry(names[0])
         self.files = FileStore.of(settings)
         self.reasoning_in_content = settings.reasoning_in_content
+        self._preparing = Preparing()
         self._compiler = Compiler(TokenVocabulary.of(tokenizer, info.vocab_size, eos))
         self._tokenizer = tokenizer
         self._eos = eos
@@ -128,7 +130,8 @@ class Service:
         """Begins a continuation of a raw prompt; it has as many choices as `best_of` says. Raises ApiError."""
         arrived = time.monotonic()
         self._refuse_when_closing()
-        prompt = self.prompts.raw(asked.prompt)
+        with self._preparing.place():
+            prompt = self.prompts.raw(asked.prompt)
         decoding = asked.decoding
         if asked.best_of is not None:
             listed = 0 if decoding.logprobs is None else decoding.logprobs  # they tell which answers are the likeliest
@@ -167,7 +170,8 @@ class Service:
     def _chat_prompt(self, chat: ChatRequest) -> list[int]:
         messages = resolve_files(chat.messages, self.files, self.files.limits)
         variables = together(self.template_variables, chat.template_variables)
-        return self.prompts.chat(messages, variables, chat.output.offered, chat.continues)
+        with self._preparing.place():
+            return self.prompts.chat(messages, variables, chat.output.offered, chat.continues)
 
     def _plan(self, chat: ChatRequest, inside: bool) -> Plan | None:
         """What the answer has to keep to; None when it is free."""
