@@ -16,7 +16,7 @@ from collections import Counter
 from dgpp.engine import compiles
 from dgpp.engine.batch import Segment, family_for
 from dgpp.engine.chooser import Chooser, choose
-from dgpp.engine.core import Core
+from dgpp.engine.core import Core, StepResult
 from dgpp.engine.decode_tally import DecodeTally
 from dgpp.engine.mailbox import Mailbox
 from dgpp.engine.request import (
@@ -227,13 +227,17 @@ class LocalEngine:
         segments = [segment for _, segment in planned]
         result = self._core.step(segments)
         sampled = [live for live, segment in planned if segment.sampled]
-        tokens = choose([self._handles[live.id].chooser for live in sampled], result)
+        tokens = self._choose(sampled, result)
         seconds = time.perf_counter() - started
         with self._wake:
             self._count(planned, seconds)
             self._scheduler.advance(planned)
             for live, event in zip(sampled, tokens, strict=True):
                 self._apply(self._handles[live.id], event)
+
+    def _choose(self, sampled: list[Live], result: StepResult) -> list[TokenEvent | FailEvent]:
+        """The next token of every sampled request."""
+        return choose([self._handles[live.id].chooser for live in sampled], result)
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
         """Publishes a token, then tests in the order of E-3.6: end of sequence, then the budget."""
