@@ -50,9 +50,9 @@ def serve(
     options: ModelOptions,
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
-    from dgpp.serve.decoding import sampling_defaults
     from dgpp.serve.prompt import Prompts
-    from dgpp.serve.template_kwargs import default_template_kwargs
+    from dgpp.serve.requests.decoding import sampling_defaults
+    from dgpp.serve.requests.thinking import default_template_kwargs
 
     logging.basicConfig(format="dgpp: %(message)s")
     logging.getLogger("dgpp").setLevel(logging.INFO)

@@ -13,10 +13,8 @@ from dgpp.serve import (
     chat,
     completions,
     cors,
-    file_routes,
     health,
     keys,
-    metrics,
     models,
     openapi,
     page,
@@ -31,6 +29,8 @@ from dgpp.serve.errors import (
     ApiError,
     ErrorKind,
 )
+from dgpp.serve.files import routes as files
+from dgpp.serve.metrics import routes as metrics
 from dgpp.serve.replies import OVERLOAD_STATUS, close_turns, error_reply
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
@@ -46,7 +46,7 @@ def create_app(service: Service, settings: Settings, closing: Event | None = Non
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.config[OVERLOAD_STATUS] = settings.overload_status
     app.url_map.merge_slashes = False
-    for surface in (chat, completions, responses, anthropic, file_routes, models, metrics):
+    for surface in (chat, completions, responses, anthropic, files, models, metrics):
         app.register_blueprint(surface.blueprint(service))
     app.register_blueprint(health.blueprint(service, closing))
     app.register_blueprint(openapi.blueprint(settings.api_key is not None))

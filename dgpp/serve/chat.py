@@ -8,10 +8,10 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from dgpp.serve.answers import answers, usage, wire_logprob
-from dgpp.serve.body import parse_body
 from dgpp.serve.call_ids import call_id
-from dgpp.serve.chat_request import ChatRequest, parse_chat
 from dgpp.serve.replies import event_stream, json_reply, start
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import ChatRequest, parse_chat
 from dgpp.serve.service import Service
 from dgpp.serve.sse import encode_event, obfuscated
 from dgpp.serve.turn import Failed, Step, Turn

@@ -8,9 +8,9 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from dgpp.serve.answers import answers, usage, wire_logprob
-from dgpp.serve.body import parse_body
-from dgpp.serve.completion_request import CompletionRequest, parse_completion
 from dgpp.serve.replies import event_stream, json_reply, start
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.completion import CompletionRequest, parse_completion
 from dgpp.serve.service import Service
 from dgpp.serve.turn import Failed, Step, Turn
 from dgpp.text.events import Answer, Finished, LogprobDelta, LogprobEntry, TextDelta

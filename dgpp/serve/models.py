@@ -7,9 +7,9 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from dgpp.serve.decoding import SAMPLING_FIELDS
 from dgpp.serve.errors import MODEL_NOT_FOUND, ApiError
 from dgpp.serve.replies import json_reply
+from dgpp.serve.requests.decoding import SAMPLING_FIELDS
 from dgpp.serve.service import Service
 
 

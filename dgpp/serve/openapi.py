@@ -10,11 +10,11 @@ from flask import Blueprint, Response
 
 from dgpp import __version__
 from dgpp.serve.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
-from dgpp.serve.chat_request import CHAT_FIELDS
-from dgpp.serve.completion_request import COMPLETION_FIELDS
-from dgpp.serve.fields import Field, Schema
 from dgpp.serve.openapi_answers import ANSWERS, ref
 from dgpp.serve.replies import json_reply
+from dgpp.serve.requests.chat import CHAT_FIELDS
+from dgpp.serve.requests.completion import COMPLETION_FIELDS
+from dgpp.serve.requests.fields import Field, Schema
 from dgpp.serve.responses.fields import RESPONSE_FIELDS
 
 JSON = "application/json"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dgpp.serve.errors import BY_CODE, INVALID, ApiError
-from dgpp.serve.template_kwargs import Controls
+from dgpp.serve.requests.thinking import Controls
 from dgpp.text.late_system import folded
 from dgpp.text.message_error import MessageError
 from dgpp.text.messages import Message, parse_messages

@@ -19,9 +19,9 @@ from waitress.adjustments import Adjustments
 from waitress.channel import ClientDisconnected
 
 from dgpp.serve.app import create_app
+from dgpp.serve.metrics.stats_log import StatsLog
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
-from dgpp.serve.stats_log import StatsLog
 from dgpp.serve.transport import Listener
 from dgpp.serve.workers import Workers
 

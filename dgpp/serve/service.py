@@ -10,10 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dgpp.engine.request import Constraint, Engine, Handle, Overloaded, Request, RequestRefused, Sampling
-from dgpp.serve.body import JsonObject
-from dgpp.serve.chat_request import ChatRequest
-from dgpp.serve.completion_request import CompletionRequest
-from dgpp.serve.decoding import Decoding
 from dgpp.serve.errors import (
     BY_CODE,
     CONTEXT_LENGTH_EXCEEDED,
@@ -23,16 +19,20 @@ from dgpp.serve.errors import (
     ApiError,
     ErrorKind,
 )
-from dgpp.serve.file_parts import resolve_files
-from dgpp.serve.files import FileStore
-from dgpp.serve.output_fields import grammar_refusal
+from dgpp.serve.files.parts import resolve_files
+from dgpp.serve.files.store import FileStore
+from dgpp.serve.metrics.telemetry import Telemetry
 from dgpp.serve.preparing import Preparing
 from dgpp.serve.prompt import Prompts, Template
-from dgpp.serve.served import Served
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.chat import ChatRequest
+from dgpp.serve.requests.completion import CompletionRequest
+from dgpp.serve.requests.decoding import Decoding
+from dgpp.serve.requests.output import grammar_refusal
+from dgpp.serve.requests.served import Served
+from dgpp.serve.requests.stream import StreamOptions
+from dgpp.serve.requests.thinking import FIELD, read_template_kwargs, together
 from dgpp.serve.settings import Settings
-from dgpp.serve.stream_options import StreamOptions
-from dgpp.serve.telemetry import Telemetry
-from dgpp.serve.template_kwargs import FIELD, read_template_kwargs, together
 from dgpp.serve.turn import Turn, new_id
 from dgpp.text.constraints import Compiler, CompilerBusy, GrammarError, Plan, Thinking, TokenVocabulary, Tools
 from dgpp.text.pipeline import Pipeline

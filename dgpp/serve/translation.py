@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dgpp.serve.body import JsonObject
 from dgpp.serve.errors import INVALID, UNSUPPORTED_PARAMETER, ApiError
+from dgpp.serve.requests.body import JsonObject
 
 EXTENSIONS = (
     *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "logit_bias"),

@@ -12,7 +12,7 @@ from dgpp.engine.request import Event as EngineEvent
 from dgpp.engine.request import FailEvent, FinishEvent, Handle, TokenEvent
 from dgpp.serve.errors import BY_CODE, ENGINE_STATES, ApiError
 from dgpp.serve.merge import merged
-from dgpp.serve.telemetry import ChoiceTimes, Telemetry
+from dgpp.serve.metrics.telemetry import ChoiceTimes, Telemetry
 from dgpp.text.events import CallClosed, Event, Malformed
 from dgpp.text.pipeline import Pipeline
 

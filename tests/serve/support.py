@@ -16,9 +16,9 @@ from dgpp.engine.request import EngineInfo, Sampling
 from dgpp.engine.scripted import INFO, ScriptedEngine
 from dgpp.serve.app import create_app
 from dgpp.serve.prompt import Prompts
+from dgpp.serve.requests.thinking import default_template_kwargs
 from dgpp.serve.service import Service
 from dgpp.serve.settings import Settings
-from dgpp.serve.template_kwargs import default_template_kwargs
 from dgpp.text.template import ChatTemplate
 from dgpp.text.tokenizer import Tokenizer
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dgpp.serve.body import MAX_DEPTH, parse_body
 from dgpp.serve.errors import ApiError
+from dgpp.serve.requests.body import MAX_DEPTH, parse_body
 from tests.serve.support import NAME, Bench
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dgpp.engine.request import FailEvent
-from dgpp.serve.body import parse_body
 from dgpp.serve.chat import chunks
-from dgpp.serve.chat_request import parse_chat
 from dgpp.serve.prompt import Prompts
 from dgpp.serve.replies import event_stream
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import parse_chat
 from dgpp.serve.sse import DONE
 from dgpp.serve.turn import Step
 from dgpp.text.events import Finished, TextDelta

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgpp.engine.request import Sampling
-from dgpp.serve.decoding import sampling_defaults
+from dgpp.serve.requests.decoding import sampling_defaults
 from tests.serve.support import END, NAME, Bench, chat, user
 
 QWEN_LIKE = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "eos_token_id": [1, 2]}

@@ -15,8 +15,8 @@ import openai
 import pytest
 
 from dgpp.serve.errors import ApiError
-from dgpp.serve.file_parts import resolve_files
-from dgpp.serve.multipart import parse_upload
+from dgpp.serve.files.multipart import parse_upload
+from dgpp.serve.files.parts import resolve_files
 from dgpp.serve.server import HttpServer
 from dgpp.text.pdf import PdfReader
 from tests.serve.anthropic.support import PATH as MESSAGES

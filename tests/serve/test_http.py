@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dgpp.serve import sse
-from dgpp.serve.body import parse_body
-from dgpp.serve.chat_request import parse_chat
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import parse_chat
 from dgpp.serve.turn import Turn
 from dgpp.text.pipeline import Pipeline
 from dgpp.text.template import ChatTemplate

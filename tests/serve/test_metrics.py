@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from dgpp.engine.request import FailEvent
-from dgpp.serve.body import parse_body
-from dgpp.serve.chat_request import parse_chat
-from dgpp.serve.telemetry import LATENCY_BUCKETS, TOKEN_BUCKETS
+from dgpp.serve.metrics.telemetry import LATENCY_BUCKETS, TOKEN_BUCKETS
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import parse_chat
 from tests.serve.metric_names import (
     ADMISSION,
     DECODE_BATCH,

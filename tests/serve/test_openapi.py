@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dgpp.serve.chat_request import CHAT_FIELDS
-from dgpp.serve.completion_request import COMPLETION_FIELDS
 from dgpp.serve.openapi import OPERATIONS, document
+from dgpp.serve.requests.chat import CHAT_FIELDS
+from dgpp.serve.requests.completion import COMPLETION_FIELDS
 from tests.serve.support import MARKERS, NAME, Bench, chat, read_events
 from tests.text.templates import QWEN38
 

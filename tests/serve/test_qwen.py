@@ -11,7 +11,7 @@ import pytest
 
 from dgpp.checkpoint.config import eos_ids, read_json
 from dgpp.checkpoint.reader import Checkpoint
-from dgpp.serve.decoding import sampling_defaults
+from dgpp.serve.requests.decoding import sampling_defaults
 from tests.models.qwen import MODELS, directory_of
 from tests.serve.support import NAME, Bench, chat
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from dgpp.serve.body import JsonObject
-from dgpp.serve.chat_request import CHAT_FIELDS, parse_chat
-from dgpp.serve.completion_request import COMPLETION_FIELDS, parse_completion
-from dgpp.serve.fields import Field
-from dgpp.serve.served import Served
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.chat import CHAT_FIELDS, parse_chat
+from dgpp.serve.requests.completion import COMPLETION_FIELDS, parse_completion
+from dgpp.serve.requests.fields import Field
+from dgpp.serve.requests.served import Served
 from tests.serve.support import NAME, Bench, chat, user
 
 LONG = "x" * 10_000

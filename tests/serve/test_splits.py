@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dgpp.engine.request import Sampling
 from dgpp.serve.anthropic.events import MessageEvents
-from dgpp.serve.body import JsonObject
-from dgpp.serve.chat_request import ChatRequest
-from dgpp.serve.decoding import Decoding
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.chat import ChatRequest
+from dgpp.serve.requests.decoding import Decoding
 from dgpp.serve.responses.events import ResponseEvents
 from dgpp.serve.responses.objects import Frame
 from dgpp.serve.turn import Step

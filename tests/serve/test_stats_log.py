@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from dgpp.engine.request import EngineStats
-from dgpp.serve.stats_log import is_busy, throughput_line
+from dgpp.serve.metrics.stats_log import is_busy, throughput_line
 from tests.serve.support import eventually
 from tests.serve.wire import Serving, post
 
@@ -53,10 +53,10 @@ def test_api_15_a_resting_server_is_silent() -> None:
 
 
 def test_api_15_lines_while_busy_and_one_at_the_end(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="dgpp.serve.stats_log")
+    caplog.set_level(logging.INFO, logger="dgpp.serve.metrics.stats_log")
 
     def lines() -> list[str]:
-        return [each.getMessage() for each in caplog.records if each.name == "dgpp.serve.stats_log"]
+        return [each.getMessage() for each in caplog.records if each.name == "dgpp.serve.metrics.stats_log"]
 
     _, server = serving("x" * 60, step_seconds=0.01, stats_interval=0.2)
     post(server, stream=True).read()
@@ -71,7 +71,7 @@ def test_api_15_lines_while_busy_and_one_at_the_end(serving: Serving, caplog: py
 def test_api_15_the_last_line_does_not_wait_for_the_interval(
     serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="dgpp.serve.stats_log")
+    caplog.set_level(logging.INFO, logger="dgpp.serve.metrics.stats_log")
     _, server = serving("abc", stats_interval=100)
     post(server).read()
     server.stop()

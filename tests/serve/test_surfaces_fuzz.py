@@ -12,7 +12,7 @@ import pytest
 
 from dgpp.serve.anthropic.errors import ROOT
 from dgpp.serve.anthropic.fields import COUNT_FIELDS, MESSAGE_FIELDS
-from dgpp.serve.fields import Field
+from dgpp.serve.requests.fields import Field
 from dgpp.serve.responses.fields import RESPONSE_FIELDS
 from tests.serve.anthropic.support import PATH as MESSAGES
 from tests.serve.responses.support import PATH as RESPONSES

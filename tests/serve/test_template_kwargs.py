@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dgpp.cli import main as cli
-from dgpp.serve.template_kwargs import Controls, default_template_kwargs
+from dgpp.serve.requests.thinking import Controls, default_template_kwargs
 from tests.serve.support import MARKERS, NAME, Bench, chat
 from tests.text.templates import QWEN38
 

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from dgpp.serve.body import MAX_DEPTH
+from dgpp.serve.requests.body import MAX_DEPTH
 
 TRIES = 16
 """Places that are tried: a cut needs one or two; text that is wrong further back is not worth more."""

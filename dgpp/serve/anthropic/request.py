@@ -9,8 +9,8 @@ from dgpp.serve.anthropic import fields
 from dgpp.serve.anthropic.history import chat_messages
 from dgpp.serve.anthropic.thinking import chat_thinking, omits_thinking
 from dgpp.serve.anthropic.tools import chat_tool_choice, chat_tools
-from dgpp.serve.body import JsonObject
-from dgpp.serve.template_kwargs import Controls
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.thinking import Controls
 from dgpp.serve.translation import Paths, chat_body, invalid, mapping
 
 _PATHS = {

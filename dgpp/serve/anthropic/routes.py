@@ -7,9 +7,9 @@ from flask import Blueprint, Response, request
 from dgpp.serve.anthropic.errors import ROOT
 from dgpp.serve.anthropic.events import PING, MessageEvents, failure
 from dgpp.serve.anthropic.request import Translated, translate
-from dgpp.serve.body import parse_body
-from dgpp.serve.chat_request import parse_chat
 from dgpp.serve.replies import event_stream, json_reply, start
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import parse_chat
 from dgpp.serve.service import Service
 from dgpp.serve.sse import encode_named_event
 

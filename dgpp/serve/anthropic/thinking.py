@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dgpp.serve.anthropic.fields import EFFORTS
-from dgpp.serve.body import JsonObject
-from dgpp.serve.template_kwargs import FIELD, Controls
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.thinking import FIELD, Controls
 from dgpp.serve.translation import invalid
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dgpp.serve import decoding
-from dgpp.serve.chat_request import CHAT_FIELDS
 from dgpp.serve.errors import UNSUPPORTED_PARAMETER
-from dgpp.serve.fields import Field, Refused, Schema, Shaped, Text, nullable
+from dgpp.serve.requests import decoding
+from dgpp.serve.requests.chat import CHAT_FIELDS
+from dgpp.serve.requests.fields import Field, Refused, Schema, Shaped, Text, nullable
 from dgpp.serve.translation import EXTENSIONS, array, invalid, mapping, options, unsupported
 
 SAME = (

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from dgpp.engine.request import Sampling
 from dgpp.serve.answers import usage, wire_logprob
 from dgpp.serve.call_ids import call_id
-from dgpp.serve.chat_request import ChatRequest
 from dgpp.serve.errors import ApiError
 from dgpp.serve.parts import PartKind, PartOpened
+from dgpp.serve.requests.chat import ChatRequest
 from dgpp.serve.responses.tools import UNASKED, called_names
 from dgpp.serve.turn import Turn
 from dgpp.text.events import Finished, LogprobEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dgpp.serve.body import JsonObject
+from dgpp.serve.requests.body import JsonObject
 from dgpp.serve.responses import fields
 from dgpp.serve.responses.history import chat_messages
 from dgpp.serve.responses.tools import chat_tool_choice, chat_tools

@@ -6,9 +6,9 @@ from typing import Any
 
 from flask import Blueprint, Response, request
 
-from dgpp.serve.body import parse_body
-from dgpp.serve.chat_request import parse_chat
 from dgpp.serve.replies import event_stream, json_reply, start
+from dgpp.serve.requests.body import parse_body
+from dgpp.serve.requests.chat import parse_chat
 from dgpp.serve.responses.events import TERMINAL, ResponseEvents
 from dgpp.serve.responses.objects import Frame
 from dgpp.serve.responses.request import translate

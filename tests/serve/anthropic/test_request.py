@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgpp.serve.anthropic.request import translate
-from dgpp.serve.body import JsonObject
-from dgpp.serve.template_kwargs import Controls
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.thinking import Controls
 from tests.serve.anthropic.support import PATH, asked
 from tests.serve.support import NAME, Bench, user
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dgpp.serve.body import JsonObject
+from dgpp.serve.requests.body import JsonObject
 from dgpp.serve.responses.request import translate
 from tests.serve.responses.support import PATH, asked
 from tests.serve.support import Bench

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from werkzeug.http import parse_options_header
 
 from dgpp.serve.errors import INVALID, ApiError
-from dgpp.serve.file_store import PURPOSES
+from dgpp.serve.files.shelf import PURPOSES
 
 MAX_NAME_BYTES = 1024
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgpp.serve import decoding
-from dgpp.serve.body import JsonObject
 from dgpp.serve.errors import INVALID, INVALID_PARAMETER, MODEL_NOT_FOUND, ApiError
-from dgpp.serve.fields import Body, Flag, Shaped, Text
-from dgpp.serve.served import Served
+from dgpp.serve.requests import decoding
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.fields import Body, Flag, Shaped, Text
+from dgpp.serve.requests.served import Served
 
 NO_PART = "it is no part of this server; leave it out."
 """Why a field of OpenAI's is refused."""

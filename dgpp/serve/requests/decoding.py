@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dgpp.engine.request import Sampling
-from dgpp.serve.body import JsonObject
 from dgpp.serve.errors import INVALID, ApiError
-from dgpp.serve.fields import INT32_MAX, INT64_MAX, INT64_MIN, Field, Flag, Integer, Number, Shaped, nullable
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.fields import INT32_MAX, INT64_MAX, INT64_MIN, Field, Flag, Integer, Number, Shaped, nullable
 
 MAX_CHOICES = 128
 MAX_STOPS = 4

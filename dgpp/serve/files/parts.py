@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpp.serve.errors import INVALID, ApiError
-from dgpp.serve.file_errors import FILE_TOO_LARGE, unreadable
-from dgpp.serve.files import FileLimits, FileStore
-from dgpp.serve.multipart import MAX_NAME_BYTES
+from dgpp.serve.files.errors import FILE_TOO_LARGE, unreadable
+from dgpp.serve.files.multipart import MAX_NAME_BYTES
+from dgpp.serve.files.store import FileLimits, FileStore
 from dgpp.text.file_error import FileError
 from dgpp.text.files import file_text, framed
 

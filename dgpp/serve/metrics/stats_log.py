@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from dgpp.engine.request import EngineStats
-from dgpp.serve.telemetry import Telemetry
+from dgpp.serve.metrics.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 

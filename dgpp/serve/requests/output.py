@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dgpp.serve.errors import BY_CODE, CONSTRAINED_UNSUPPORTED, INVALID, TOOLS_UNSUPPORTED, ApiError
-from dgpp.serve.fields import Body, Field, Shaped, nullable
+from dgpp.serve.requests.fields import Body, Field, Shaped, nullable
 from dgpp.text.constraints import GrammarError, ResponseFormat, parse_response_format
 from dgpp.text.message_error import MessageError
 from dgpp.text.tools import Dialect, Tool, ToolChoice, parse_parallel, parse_tool_choice, parse_tools

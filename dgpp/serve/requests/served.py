@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dgpp.serve.template_kwargs import Controls
+from dgpp.serve.requests.thinking import Controls
 from dgpp.text.tools import Dialect
 
 

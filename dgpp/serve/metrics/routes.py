@@ -6,8 +6,8 @@ from flask import Blueprint, Response
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from dgpp.serve.metrics_json import snapshot
-from dgpp.serve.metrics_text import Families
+from dgpp.serve.metrics.as_json import snapshot
+from dgpp.serve.metrics.as_text import Families
 from dgpp.serve.replies import json_reply
 from dgpp.serve.service import Service
 

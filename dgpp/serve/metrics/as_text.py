@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from dgpp import __version__
 from dgpp.engine.request import STEP_EDGES, EngineInfo, EngineStats
-from dgpp.serve.metrics_json import ADMISSION_MODE, PREFIX_CACHE_COUNTS, by_slots
+from dgpp.serve.metrics.as_json import ADMISSION_MODE, PREFIX_CACHE_COUNTS, by_slots
 from dgpp.serve.service import Service
 
 FINISH_REASONS = ("none", "eos", "length", "cancelled", "pool_exhausted", "stop")

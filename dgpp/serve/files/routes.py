@@ -5,8 +5,8 @@ from __future__ import annotations
 from flask import Blueprint, Response, request
 
 from dgpp.serve.errors import ApiError
-from dgpp.serve.file_errors import FILE_TOO_LARGE
-from dgpp.serve.multipart import parse_upload
+from dgpp.serve.files.errors import FILE_TOO_LARGE
+from dgpp.serve.files.multipart import parse_upload
 from dgpp.serve.replies import json_reply
 from dgpp.serve.service import Service
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dgpp.serve import decoding
-from dgpp.serve.body import JsonObject
-from dgpp.serve.common_fields import (
+from dgpp.serve.errors import INVALID, INVALID_PARAMETER, UNSUPPORTED_PARAMETER, ApiError
+from dgpp.serve.requests import decoding
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.common import (
     CACHE_SALT,
     MODEL,
     NO_PART,
@@ -20,13 +21,12 @@ from dgpp.serve.common_fields import (
     refuse_duplicate,
     required,
 )
-from dgpp.serve.decoding import Decoding, read_decoding, read_token_limit
-from dgpp.serve.errors import INVALID, INVALID_PARAMETER, UNSUPPORTED_PARAMETER, ApiError
-from dgpp.serve.fields import INT32_MAX, Field, Flag, Integer, Refused, Shaped, StringMap, Text, nullable
-from dgpp.serve.output_fields import OUTPUT_FIELDS, Output, read_output, refuse_unconstrained
-from dgpp.serve.served import Served
-from dgpp.serve.stream_options import STREAM_FIELDS, StreamOptions, read_stream
-from dgpp.serve.template_kwargs import (
+from dgpp.serve.requests.decoding import Decoding, read_decoding, read_token_limit
+from dgpp.serve.requests.fields import INT32_MAX, Field, Flag, Integer, Refused, Shaped, StringMap, Text, nullable
+from dgpp.serve.requests.output import OUTPUT_FIELDS, Output, read_output, refuse_unconstrained
+from dgpp.serve.requests.served import Served
+from dgpp.serve.requests.stream import STREAM_FIELDS, StreamOptions, read_stream
+from dgpp.serve.requests.thinking import (
     CHAT_TEMPLATE_KWARGS,
     REASONING_EFFORT,
     read_effort,

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dgpp.serve.errors import ApiError
-from dgpp.serve.file_errors import BUSY
-from dgpp.serve.file_store import Shelf
+from dgpp.serve.files.errors import BUSY
+from dgpp.serve.files.shelf import Shelf
 from dgpp.serve.settings import Settings
 from dgpp.text.pdf import PdfReader
 

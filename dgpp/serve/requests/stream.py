@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgpp.serve.errors import INVALID, UNSUPPORTED_PARAMETER, ApiError
-from dgpp.serve.fields import INT32_MAX, Field, Flag, Shaped, nullable
+from dgpp.serve.requests.fields import INT32_MAX, Field, Flag, Shaped, nullable
 
 INCLUDE_USAGE = Flag("include_usage", "A last chunk with the usage.", null=False, prefix="stream_options.")
 INCLUDE_OBFUSCATION = Flag(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dgpp.serve.errors import ApiError
-from dgpp.serve.file_errors import STORAGE_FULL, not_found, not_stored
+from dgpp.serve.files.errors import STORAGE_FULL, not_found, not_stored
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgpp.serve.body import JsonObject, parse_body
 from dgpp.serve.errors import INVALID, INVALID_PARAMETER, UNSUPPORTED_EFFORT, UNSUPPORTED_PARAMETER, ApiError
-from dgpp.serve.fields import Body, Flag, Shaped, nullable
+from dgpp.serve.requests.body import JsonObject, parse_body
+from dgpp.serve.requests.fields import Body, Flag, Shaped, nullable
 from dgpp.text.efforts import EFFORTS, VARIABLE
 
 FIELD = "chat_template_kwargs"

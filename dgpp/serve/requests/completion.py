@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dgpp.serve import decoding
-from dgpp.serve.body import JsonObject
-from dgpp.serve.common_fields import (
+from dgpp.serve.errors import INVALID, UNSUPPORTED_PARAMETER, ApiError
+from dgpp.serve.requests import decoding
+from dgpp.serve.requests.body import JsonObject
+from dgpp.serve.requests.common import (
     CACHE_SALT,
     MODEL,
     NO_PART,
@@ -18,12 +19,11 @@ from dgpp.serve.common_fields import (
     refuse_duplicate,
     required,
 )
-from dgpp.serve.decoding import Decoding, read_decoding
-from dgpp.serve.errors import INVALID, UNSUPPORTED_PARAMETER, ApiError
-from dgpp.serve.fields import Field, Flag, Integer, Refused, Shaped
-from dgpp.serve.output_fields import RESPONSE_FORMAT, read_format
-from dgpp.serve.served import Served
-from dgpp.serve.stream_options import STREAM_FIELDS, StreamOptions, read_stream
+from dgpp.serve.requests.decoding import Decoding, read_decoding
+from dgpp.serve.requests.fields import Field, Flag, Integer, Refused, Shaped
+from dgpp.serve.requests.output import RESPONSE_FORMAT, read_format
+from dgpp.serve.requests.served import Served
+from dgpp.serve.requests.stream import STREAM_FIELDS, StreamOptions, read_stream
 from dgpp.text.constraints import ResponseFormat
 
 
