@@ -98,8 +98,9 @@ def test_page_sends_its_history_and_settings(opened: Any) -> None:
     page.fill("#system", "Be brief.")
     page.fill("#temperature", "0.5")
     page.fill("#limit", "7")
-    for text in ("one", "two\nlines"):
+    for place, text in enumerate(("one", "two\nlines")):
         say(page, text)
+        page.locator(".figures").nth(place).wait_for()  # an answer is complete before the next is asked for
     assert made.prompts()[-1] == "system\nBe brief.\nuser\none\nassistant\nok\nuser\ntwo\nlines\nassistant\n"
     assert made.engine.requests[-1].sampling.temperature == 0.5
     assert made.engine.requests[-1].max_tokens == 7
