@@ -66,6 +66,12 @@ BY_CODE: dict[str, ErrorKind] = {
 }
 """The kinds that have a code, by it."""
 
+
+def kind_of(code: str | None) -> ErrorKind:
+    """The kind of an error that another part of the program tells by its code; a plain 400 without one."""
+    return INVALID if code is None else BY_CODE[code]
+
+
 ENGINE_STATES: dict[str, str] = {
     "overloaded": "Too many requests are waiting; try again later.",
     "server_shutdown": "The server is stopping.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dgpp.serve.errors import BY_CODE, INVALID, ApiError
+from dgpp.serve.errors import INVALID, ApiError, kind_of
 from dgpp.serve.requests.thinking import Controls
 from dgpp.text.late_system import folded
 from dgpp.text.message_error import MessageError
@@ -74,8 +74,7 @@ class Prompts:
         try:
             parsed = parse_messages(messages)
         except MessageError as error:
-            kind = BY_CODE[error.code] if error.code is not None else INVALID
-            raise ApiError(kind, str(error), error.param) from None
+            raise ApiError(kind_of(error.code), str(error), error.param) from None
         if continues and (parsed[-1].role != "assistant" or parsed[-1].tool_calls):
             message = "continue_final_message needs a last message of the assistant, without tool calls."
             raise ApiError(INVALID, message, "continue_final_message")

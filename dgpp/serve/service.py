@@ -96,6 +96,7 @@ class Service:
         self._preparing = Preparing()
         self._compiler = Compiler(TokenVocabulary.of(tokenizer, info.vocab_size, eos))
         self._tokenizer = tokenizer
+        self._hand_over = tuple(tokenizer.encode(HAND_OVER, control=True))
         self._eos = eos
         self._settings = settings
         self._closing = False
@@ -181,10 +182,9 @@ class Service:
             return None
         thinking = tools = None
         if markers is not None:
-            hand_over = tuple(self._tokenizer.encode(HAND_OVER, control=True))
-            thinking = Thinking(markers.closer, markers.opener, inside, budget, hand_over)
+            thinking = Thinking(markers.closer, markers.opener, inside, budget, self._hand_over)
         if output.tools and dialect is not None:
-            tools = Tools(output.tools, dialect, output.choice, parallel=not output.choice.single)
+            tools = Tools(output.tools, dialect, output.choice)
         return Plan(output.format, thinking, tools)
 
     def _begin(self, asked: Asked, arrived: float) -> Turn:

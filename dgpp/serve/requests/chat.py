@@ -152,7 +152,7 @@ def parse_chat(body: JsonObject, served: Served) -> ChatRequest:
     PREFIX_CACHE.read(body)
     CACHE_SALT.read(body)
     drawing = read_decoding(body, _chat_logprobs, served.vocab_size)
-    messages = required(MESSAGES, body, _messages)
+    messages = required(MESSAGES, body)
     continues = CONTINUE_FINAL_MESSAGE.read(body)
     output = read_output(body, served.dialect, served.constrains)
     thinking_budget = THINKING_BUDGET.read(body)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from dgpp.serve.errors import INVALID, INVALID_PARAMETER, MODEL_NOT_FOUND, ApiError
 from dgpp.serve.requests import decoding
 from dgpp.serve.requests.body import JsonObject
 from dgpp.serve.requests.fields import Body, Flag, Shaped, Text
 from dgpp.serve.requests.served import Served
+
+T = TypeVar("T")
 
 NO_PART = "it is no part of this server; leave it out."
 """Why a field of OpenAI's is refused."""
@@ -45,6 +47,6 @@ def read_least(body: Body, limit: int | None) -> int:
     return least
 
 
-def required(field: Shaped[Any], body: Body, take: Any) -> Any:
+def required(field: Shaped[T], body: Body) -> T:
     """The value of a field that must be there: a missing one is refused as null is."""
-    return take(body.get(field.name))
+    return field.take(body.get(field.name))

@@ -86,7 +86,7 @@ def parse_completion(body: JsonObject, served: Served) -> CompletionRequest:
     PREFIX_CACHE.read(body)
     CACHE_SALT.read(body)
     drawing = read_decoding(body, decoding.LEGACY_LOGPROBS.read, served.vocab_size)
-    prompt = required(PROMPT, body, _prompt)
+    prompt = required(PROMPT, body)
     echo = ECHO.read(body)
     if echo and drawing.logprobs is not None:
         raise ApiError(UNSUPPORTED_PARAMETER, "echo cannot be had with logprobs: only the answer has them.", "echo")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from dgpp.serve.errors import BY_CODE, CONSTRAINED_UNSUPPORTED, INVALID, TOOLS_UNSUPPORTED, ApiError
+from dgpp.serve.errors import CONSTRAINED_UNSUPPORTED, TOOLS_UNSUPPORTED, ApiError, kind_of
 from dgpp.serve.requests.fields import Body, Field, Shaped, nullable
 from dgpp.text.constraints import GrammarError, ResponseFormat, parse_response_format
 from dgpp.text.message_error import MessageError
@@ -97,14 +97,14 @@ def _as_api(take: Callable[..., T], *arguments: Any) -> T:
     try:
         return take(*arguments)
     except MessageError as error:
-        raise ApiError(INVALID if error.code is None else BY_CODE[error.code], str(error), error.param) from None
+        raise ApiError(kind_of(error.code), str(error), error.param) from None
     except GrammarError as error:
         raise grammar_refusal(error) from None
 
 
 def grammar_refusal(error: GrammarError) -> ApiError:
     """The refusal of a schema or grammar that cannot be enforced."""
-    return ApiError(INVALID if error.code is None else BY_CODE[error.code], error.message, error.pointer)
+    return ApiError(kind_of(error.code), error.message, error.pointer)
 
 
 TOOLS = Shaped[tuple[Tool, ...]](

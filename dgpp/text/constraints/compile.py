@@ -111,7 +111,7 @@ def _with_tools(shape: Shape, tools: Tools, builder: Builder) -> Shape:
     shape = replace(shape, trigger=trigger, lead=dialect.lead.encode(), call_end=tools.turn_end)
     if choice.mode == "none":
         return replace(shape, forbidden=True)
-    most = 1 if choice.single or not tools.parallel else None
+    most = 1 if choice.single else None
     allowed = tuple(tool for tool in tools.declared if choice.names is None or tool.name in choice.names)
     values = ToolValues(tools.declared, builder)
     inner = dialect.grammar(allowed, least=1, most=most, value=values)

@@ -77,7 +77,6 @@ class Tools:
     declared: tuple[ToolLike, ...]
     dialect: DialectLike
     choice: ChoiceLike
-    parallel: bool = True
     turn_end: int | None = None  # the id that is forced after the last forced call; None: any EOS
 
 

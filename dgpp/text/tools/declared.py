@@ -139,12 +139,7 @@ def _parse_tool(value: Any, at: str) -> tuple[Tool, str]:
     kind = value.get("type", "function")
     if kind not in ("function", "custom"):
         raise MessageError(f"{at}.type", f"{at}.type must be function or custom")
-    body: Any = value
-    if kind in value or "name" not in value:
-        at = f"{at}.{kind}"
-        body = value.get(kind)
-        if not isinstance(body, dict):
-            raise MessageError(at, f"{at} must be an object with a name")
+    body, at = _named(value, kind, at)
     name = body.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise MessageError(f"{at}.name", f"{at}.name must be 1 to 64 of A-Z a-z 0-9 _ -")
@@ -157,6 +152,18 @@ def _parse_tool(value: Any, at: str) -> tuple[Tool, str]:
     if strict is not None and not isinstance(strict, bool):
         raise MessageError(f"{at}.strict", f"{at}.strict must be true or false")
     return Tool(name, description, _parse_parameters(body, at), strict is True, "function", None, body), at
+
+
+def _named(value: Mapping[str, Any], kind: str, at: str) -> tuple[Mapping[str, Any], str]:
+    """The object that holds the fields of a tool, and its path: that under its kind, or `value` itself in the flat
+    form."""
+    if kind not in value and "name" in value:
+        return value, at
+    at = f"{at}.{kind}"
+    body = value.get(kind)
+    if not isinstance(body, dict):
+        raise MessageError(at, f"{at} must be an object with a name")
+    return body, at
 
 
 def _parse_parameters(body: Mapping[str, Any], at: str) -> Mapping[str, Any] | None:
@@ -229,12 +236,7 @@ def _allowed_tools(value: Any, tools: Sequence[Tool], parallel: bool) -> ToolCho
 def _declared_name(entry: Mapping[str, Any], tools: Iterable[Tool], at: str) -> str:
     """The name in `{type, function: {name}}`, or in the flat form of it."""
     kind = entry["type"]
-    body: Any = entry
-    if kind in entry or "name" not in entry:
-        at = f"{at}.{kind}"
-        body = entry.get(kind)
-        if not isinstance(body, dict):
-            raise MessageError(at, f"{at} must be an object with a name")
+    body, at = _named(entry, kind, at)
     name = body.get("name")
     if not isinstance(name, str):
         raise MessageError(f"{at}.name", f"{at}.name must be a string")

@@ -75,7 +75,7 @@ class Json:
 
 def tools(choice: Any = "auto", *, parallel: bool = True, dialect: Any = None, turn_end: int | None = None) -> Tools:
     parsed: ToolChoice = parse_tool_choice(choice, TOOLS, parallel)
-    return Tools(TOOLS, dialect or QwenXml(IDS), parsed, parallel=parallel, turn_end=turn_end)
+    return Tools(TOOLS, dialect or QwenXml(IDS), parsed, turn_end=turn_end)
 
 
 def start(plan: Plan, words: Any = WORDS) -> Armed:

@@ -38,7 +38,7 @@ def closed(**properties: Any) -> dict[str, Any]:
 
 def plan(declared: list[dict[str, Any]], dialect: str, choice: Any = "required") -> Plan:
     tools = parse_tools(declared)
-    return Plan(tools=Tools(tools, DIALECTS[dialect], parse_tool_choice(choice, tools, False), parallel=False))
+    return Plan(tools=Tools(tools, DIALECTS[dialect], parse_tool_choice(choice, tools, False)))
 
 
 def answers(declared: list[dict[str, Any]], dialect: str, count: int = 12) -> list[Answer]:
