@@ -18,25 +18,21 @@ import os
 import select
 import selectors
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from bench.serve_load_server import STEP_SECONDS, WRITE_TIMEOUT, Server, served
 from dgpp.ops.records import write_record
 
 CORES = 2
 STREAMS, IDLE = 64, 200
 TOKENS = 200
-STEP_SECONDS = 0.05
-WRITE_TIMEOUT = 3.0
 EVENT = b'"content":"x"'
 HOSTILE: tuple[dict[str, Any], ...] = (
     {"type": "string", "pattern": "^(a|a)*$"},
@@ -62,96 +58,6 @@ HOSTILE: tuple[dict[str, Any], ...] = (
     },
 )
 """Schemas that a careless server takes long over: cases J5."""
-SLOW_TURN = """\
-{% if messages[0].content.startswith("slow") %}
-{%- for _ in range(1000) %}{% for _ in range(1000) %}{% endfor %}{% endfor %}
-{%- endif %}"""
-"""Makes a template slow for messages that ask for it: a million turns of a loop."""
-
-
-# --- the server's process ---------------------------------------------------------------------------------------------
-
-
-class Timed(Sequence[int]):
-    """A script of `x` that notes when the engine takes each token."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self.times: list[float] = []
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, at: Any) -> Any:
-        self.times.append(time.monotonic())
-        return ord("x")
-
-
-def serve() -> None:
-    """Serves until standard input ends. Answers each line there with one of JSON: the times of every stream by name."""
-    from dgpp.engine.request import EngineInfo, Request
-    from dgpp.engine.scripted import ScriptedEngine
-    from dgpp.serve.server import HttpServer
-    from dgpp.serve.settings import Settings
-    from tests.serve.support import START, TEMPLATE, Bench
-
-    times: dict[str, Timed] = {}
-
-    def script(request: Request, index: int) -> Timed:
-        name = bytes(id for id in request.prompt if id < START).decode().split("\n")[1]
-        times[name] = Timed(10**6)
-        return times[name]
-
-    info = EngineInfo(512, position_ceiling=10**6, pool_tokens=10**9, max_concurrency=512, queue_limit=0)
-    engine = ScriptedEngine(script, info=info, step_seconds=STEP_SECONDS)
-    settings = Settings(port=0, write_timeout=WRITE_TIMEOUT, max_unsent_bytes=64 * 1024)
-    bench = Bench(engine, settings, None, SLOW_TURN + TEMPLATE)
-    server = HttpServer(bench.service, settings)
-    server.start()
-    print(server.url, flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({name: timed.times for name, timed in times.items()}), flush=True)
-    server.stop()
-
-
-@dataclass
-class Server:
-    """The other process, as the client sees it."""
-
-    process: subprocess.Popen[str]
-    address: tuple[str, int]
-
-    def times(self) -> dict[str, list[float]]:
-        """When the engine handed on each token, by the name of the stream."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        found: dict[str, list[float]] = json.loads(self.process.stdout.readline())
-        return found
-
-    def resident_bytes(self) -> int:
-        """Bytes of its resident memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:"))
-
-
-@contextmanager
-def served() -> Iterator[Server]:
-    """A server of its own for one measurement."""
-    command = [sys.executable, "-m", "bench.serve_load", "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        url = urlsplit(process.stdout.readline().strip())
-        try:
-            yield Server(process, (str(url.hostname), url.port or 0))
-        finally:
-            process.stdin.close()
-            process.wait(60)
-
-
-# --- the clients' process ---------------------------------------------------------------------------------------------
 
 
 def request(name: str, tokens: int, **fields: Any) -> bytes:
@@ -350,11 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.serve_load", description=__doc__.split("\n")[0])
     parser.add_argument("--tokens", type=int, default=TOKENS, help="events of a stream (default: %(default)s)")
     parser.add_argument("--record", action="store_true", help="write bench/records/<device>/serve_load.json")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.serve:
-        serve()
-        return 0
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     load = [os.getloadavg()[0]]
     rows = []
