@@ -67,14 +67,18 @@ def digest_files(
     with ThreadPoolExecutor(threads) as pool:
         # The largest first, so that none is left to one thread at the end.
         order = sorted(paths, key=lambda path: -sizes[path])
-        found = dict(zip(order, pool.map(lambda path: _sha256(path, count), order), strict=True))
-    return [FileDigest(path.name, sizes[path], found[path], _published(path)) for path in paths]
+        found = dict(zip(order, pool.map(lambda path: _digest(path, count), order), strict=True))
+    return [found[path] for path in paths]
 
 
 def model_digest(digests: Sequence[FileDigest]) -> str:
     """One SHA-256 for all files: that of the lines "<sha256>  <name>", by name, as `sha256sum` prints them."""
     lines = {digest.name: f"{digest.sha256}  {digest.name}\n" for digest in digests}
     return hashlib.sha256("".join(lines[name] for name in sorted(lines)).encode()).hexdigest()
+
+
+class _ClosedError(Exception):
+    """The digests are not wanted any more."""
 
 
 class BackgroundDigests:
@@ -87,6 +91,7 @@ class BackgroundDigests:
 
     def __init__(self, directory: Path) -> None:
         self._lock = threading.Lock()
+        self._closed = False
         self._report: dict[str, Any] = {"state": "computing", "model": None, "files": {}, "damaged": []}
         self._thread = threading.Thread(target=self._run, args=(directory,), name="dgpp-digests", daemon=True)
         self._thread.start()
@@ -100,12 +105,19 @@ class BackgroundDigests:
         """Returns when all files are read, or after `timeout` seconds."""
         self._thread.join(timeout)
 
+    def close(self) -> None:
+        """Ends the reading, within a file too."""
+        self._closed = True
+        self._thread.join()
+
     def _run(self, directory: Path) -> None:
         found: list[FileDigest] = []
         try:
             for path in model_files(directory):
-                found += digest_files([path], threads=1)
+                found.append(_digest(path, self._go_on))
                 self._add(found[-1])
+        except _ClosedError:
+            return
         except (CheckpointError, OSError) as error:
             logger.error("digests of %s: %s", directory, error)
             with self._lock:
@@ -114,6 +126,10 @@ class BackgroundDigests:
         with self._lock:
             self._report |= {"state": "ready", "model": model_digest(found)}
         logger.info("model digest %s", self._report["model"])
+
+    def _go_on(self, nbytes: int) -> None:
+        if self._closed:
+            raise _ClosedError
 
     def _add(self, digest: FileDigest) -> None:
         if digest.damaged:
@@ -132,11 +148,12 @@ def differing(ours: Sequence[FileDigest], theirs: Mapping[str, str]) -> list[str
     return sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
 
 
-def _sha256(path: Path, count: Callable[[int], None]) -> str:
+def _digest(path: Path, count: Callable[[int], None]) -> FileDigest:
+    """The digest of a file; `count` is called with the bytes of every chunk once it is done."""
     digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
     try:
+        position = 0
         with path.open("rb", buffering=0) as file:
-            position = 0
             while size := file.readinto(buffer):
                 digest.update(buffer[:size])
                 drop_cached(file.fileno(), position, size)
@@ -144,7 +161,7 @@ def _sha256(path: Path, count: Callable[[int], None]) -> str:
                 count(size)
     except OSError as error:
         raise unreadable(path, error) from error
-    return digest.hexdigest()
+    return FileDigest(path.name, position, digest.hexdigest(), _published(path))
 
 
 def _published(path: Path) -> str | None:

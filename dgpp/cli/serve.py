@@ -75,6 +75,7 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     engine = LocalEngine(opened.core, queue_limit=queue_limit, prefill_budget=prefill_budget_tokens)
+    background = BackgroundDigests(opened.checkpoint.directory) if digests else None
     names = tuple(served_model_name or ["dgpp-embedded" if model is None else model])
     try:
         service = Service(
@@ -87,7 +88,7 @@ def serve(
             sampling_defaults=defaults,
             template_defaults=template_defaults,
             rope_scaling=opened.config.rope.ramp(),
-            digests=BackgroundDigests(opened.checkpoint.directory).report if digests else None,
+            digests=None if background is None else background.report,
         )
         server = HttpServer(service, settings)
     except ValueError as error:  # a directory for files that cannot be used
@@ -106,3 +107,5 @@ def serve(
         logger.info("the chat template shows no tool calls that are known here: requests with tools are refused")
     service.prepare()
     server.run()
+    if background is not None:
+        background.close()

@@ -7,10 +7,13 @@ within one step, wherever the request is: queued, reading its prompt, or decodin
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
 import logging
 import threading
 import time
+import weakref
 from collections import Counter
 
 from dgpp.engine import compiles
@@ -66,8 +69,11 @@ class RunningHandle(Mailbox):
             self._wake.notify()
 
 
+_running: weakref.WeakSet[LocalEngine] = weakref.WeakSet()
+
+
 class LocalEngine:
-    """An `Engine` over one `Core` in this process."""
+    """An `Engine` over one `Core` in this process. One that is not shut down is at the end of the process."""
 
     def __init__(self, core: Core, *, queue_limit: int = 64, prefill_budget: int = 240) -> None:
         """Warms the core up and starts the thread. `queue_limit` 0 means no limit."""
@@ -98,6 +104,8 @@ class LocalEngine:
         self._compiles_at_ready = compiles.count()
         self._thread = threading.Thread(target=self._run, name="dgpp-engine", daemon=True)
         self._thread.start()
+        _running.add(self)
+        _at_exit()
 
     # --- the server's side --------------------------------------------------------------------------------------------
 
@@ -294,3 +302,10 @@ class LocalEngine:
                 handle.put(event)
             self._handles.clear()
             self._arrivals.clear()
+
+
+@functools.cache
+def _at_exit() -> None:
+    """A step under way while the interpreter ends would be cut in the device's library, which aborts the process.
+    Registered with the first engine, and so after what a core registers, whose helpers must outlive the last step."""
+    atexit.register(lambda: [engine.shutdown() for engine in list(_running)])

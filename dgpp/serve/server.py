@@ -93,11 +93,12 @@ class HttpServer:
         """Serves in the main thread until SIGTERM or SIGINT; a second signal ends the process as it usually would."""
         signals = (signal.SIGTERM, signal.SIGINT)
         previous = {number: signal.getsignal(number) for number in signals}
+        stopper = threading.Thread(target=self.stop, name="http-stop", daemon=True)
 
         def on_signal(number: int, frame: object) -> None:
             for each in signals:
                 signal.signal(each, previous[each])
-            threading.Thread(target=self.stop, name="http-stop", daemon=True).start()
+            stopper.start()
 
         for number in signals:
             signal.signal(number, on_signal)
@@ -107,6 +108,8 @@ class HttpServer:
         finally:
             for number in signals:
                 signal.signal(number, previous[number])
+            if stopper.ident is not None:
+                stopper.join()
 
     def stop(self) -> None:
         """Lets running answers end for `drain_seconds`, ends the engine, lets what is still open say so, and stops

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,21 @@ def test_W14_a_damaged_file_is_listed_and_an_unreadable_one_ends_the_report(tmp_
     missing.wait(60)
     assert missing.report()["state"] == "failed"
     assert "nothing" in missing.report()["error"]
+
+
+def test_W14_digests_that_are_not_wanted_any_more_end_within_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "endless.safetensors").write_bytes(bytes(64))
+    many = threading.Event()
+
+    def endless(descriptor: int, position: int, size: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        if position > 64 * 10:
+            many.set()
+
+    monkeypatch.setattr("dgpp.checkpoint.digests.drop_cached", endless)
+    background = BackgroundDigests(tmp_path)
+    assert many.wait(60)
+    background.close()
+    assert background.report() == {"state": "computing", "model": None, "files": {}, "damaged": []}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -285,3 +288,23 @@ def test_min_tokens_no_end_before_the_least_length(engine: LocalEngine) -> None:
     generated, _ = run(engine.submit(request)[0])
     assert len(generated) >= 6
     assert free[1] not in generated[:6]
+
+
+LEFT_RUNNING = """
+import atexit
+from dgpp.engine.engine import LocalEngine
+from dgpp.engine.request import Request
+from tests.tiny import tiny_core, tokens
+
+atexit.register(lambda: print(list(events)[-1].code))
+engine = LocalEngine(tiny_core())
+(handle,) = engine.submit(Request(tokens(4), 120))
+events = handle.events()
+next(events)
+"""
+
+
+def test_an_engine_that_is_left_running_ends_with_the_process() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", LEFT_RUNNING], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "server_shutdown\n", "")

@@ -293,6 +293,7 @@ def test_a_shutdown_tells_everybody(serving: Serving, monkeypatch: pytest.Monkey
 
 SERVE = """
 import sys
+import threading
 sys.path.insert(0, sys.argv[1])
 from dgpp.engine.scripted import ScriptedEngine
 from dgpp.serve.server import HttpServer, headers_at_once
@@ -302,7 +303,7 @@ bench = Bench(ScriptedEngine(ids("x" * 200), step_seconds=0.05), Settings(port=0
 server = HttpServer(bench.service, bench.settings)
 print(server.url, flush=True)
 server.run()
-print("ended", flush=True)
+print("ended, threads:", *(thread.name for thread in threading.enumerate()), flush=True)
 """
 
 
@@ -319,7 +320,7 @@ def test_a_signal_ends_the_process_in_order(number: signal.Signals) -> None:
         os.kill(process.pid, number)
         assert read_events(b"data: {}\n\n" + reply.read().lstrip(b"\n"))[-1]["error"]["code"] == "server_shutdown"
         assert process.wait(10) == 0
-        assert process.stdout.read() == "ended\n"
+        assert process.stdout.read() == "ended, threads: MainThread\n"
 
 
 def test_the_address_is_loopback_and_taken_addresses_are_an_error(serving: Serving) -> None:
