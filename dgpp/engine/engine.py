@@ -308,4 +308,9 @@ class LocalEngine:
 def _at_exit() -> None:
     """A step under way while the interpreter ends would be cut in the device's library, which aborts the process.
     Registered with the first engine, and so after what a core registers, whose helpers must outlive the last step."""
-    atexit.register(lambda: [engine.shutdown() for engine in list(_running)])
+    atexit.register(_end_all_running)
+
+
+def _end_all_running() -> None:
+    for engine in list(_running):
+        engine.shutdown()
