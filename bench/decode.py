@@ -2,7 +2,7 @@
 
     python -m bench.decode 27b-fp8 27b-nvfp4 [--streams 1,4,8,16] [--prefill 2048] [--kernels triton] [--record]
 
-The step is the one that is served (`Core.step`), with its host side: building the batch, reading the picks. A step's
+The step is the one that is served (`Core.step`), with its host side: building a batch, reading picks. A step's
 bytes are the weights that it must read once, and the state: K/V of the context, and what recurrent layers read and
 write. `fraction` is of the read bandwidth of the same run. Values are random and of the size that trained ones have.
 """
@@ -30,7 +30,7 @@ from bench.random_weights import random_weight
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.checkpoint.traffic import weight_traffic
-from dgpp.engine.batch import Segment
+from dgpp.engine.batch import Segment, picked
 from dgpp.engine.core import Core
 from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
@@ -106,22 +106,27 @@ def state_bytes(core: Core, streams: int, context: int) -> int:
 
 
 def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: float) -> dict[str, Any]:
-    """One row: the median of timed steps, after every stream has its context."""
+    """One row: the median of timed steps, after every stream has its context. As in the engine, a step begins before
+    the picks of the one before it are read."""
     rng = np.random.default_rng(0)
     vocabulary = core.config.vocab_size
-    last = []
+    last: list[int] = []
     for slot in range(streams):
         core.pool.reserve(slot, CACHE)
         prompt = tuple(int(token) for token in rng.integers(0, vocabulary, CONTEXT))
         result = core.step([Segment(slot, 0, prompt, Phase.PREFILL, (CONTEXT - 1,))])
         last.append(int(result.picks[0]))
-    seconds = []
-    for step in range(WARM + STEPS):
-        started = time.perf_counter()
-        at = CONTEXT + step
-        segments = [Segment(slot, at, (max(0, last[slot]),), Phase.DECODE, (0,)) for slot in range(streams)]
-        last = [int(pick) for pick in core.step(segments).picks]
-        seconds.append(time.perf_counter() - started)
+
+    def rows(at: int, tokens: Sequence[int]) -> list[Segment]:
+        return [Segment(slot, at, (token,), Phase.DECODE, (0,)) for slot, token in enumerate(tokens)]
+
+    begun = core.step(rows(CONTEXT, [max(0, token) for token in last]))
+    done = [time.perf_counter()]
+    for at in range(CONTEXT + 1, CONTEXT + WARM + STEPS + 1):
+        before, begun = begun, core.step(rows(at, [picked(slot) for slot in range(streams)]))
+        last = before.picks.tolist()
+        done.append(time.perf_counter())
+    seconds = np.diff(done).tolist()
     for slot in range(streams):
         core.pool.release(slot)
     median = statistics.median(seconds[WARM:])
@@ -157,7 +162,7 @@ def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: f
     seconds = []
     for _ in range(4):
         started = time.perf_counter()
-        core.step([Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))])
+        core.step([Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))]).picks.tolist()
         seconds.append(time.perf_counter() - started)
     core.pool.release(0)
     median = statistics.median(seconds[1:])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dgpp.formats import Shape
@@ -16,7 +17,8 @@ from dgpp.kernels.rows import Phase, Rows
 
 @dataclass(frozen=True)
 class Segment:
-    """`tokens` at positions `start`, `start + 1`, … of `slot`. `sampled` rows, counted from the segment's first,
+    """`tokens` at positions `start`, `start + 1`, … of `slot`; one that is `picked(row)` is what the step before picks
+    for its wanted row `row`, which the host need not have read. `sampled` rows, counted from the segment's first,
     are those whose logits the step returns. `rope` are the rows' rotary positions (temporal, vertical, horizontal)
     where they are not the positions in the cache, as behind an image."""
 
@@ -49,16 +51,27 @@ class Batch:
         return np.concatenate([np.ravel(part) for part in parts]), tuple(np.shape(part) for part in parts)
 
 
+def picked(row: int) -> int:
+    """Stands in a segment for the token that the step before picks for its wanted row `row`."""
+    return -2 - row
+
+
 INTEGERS = tuple(part.name for part in fields(Rows) if part.name != "ngrams")
 """The fields of a batch's rows that are int32, in the order in which they are packed."""
 
 
-def unpacked(vector: jax.Array, ngrams: jax.Array | None, shapes: tuple[Shape, ...]) -> tuple[Rows, Any, Any]:
-    """(rows, sample_rows, sample_used) of a packed batch, inside a compiled step."""
+def unpacked(
+    vector: jax.Array, ngrams: jax.Array | None, picks: jax.Array, shapes: tuple[Shape, ...]
+) -> tuple[Rows, Any, Any]:
+    """(rows, sample_rows, sample_used) of a packed batch, inside a compiled step. `picks` int32 [B] are those of the
+    step before; where one is none, because of a logit that is no number, the row goes on with token 0."""
     ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
     parts = [vector[start:end].reshape(shape) for start, end, shape in zip([0, *ends], ends, shapes, strict=False)]
     *ints, sample_rows, sample_used = parts
-    return Rows(**dict(zip(INTEGERS, ints, strict=True)), ngrams=ngrams), sample_rows, sample_used
+    rows = Rows(**dict(zip(INTEGERS, ints, strict=True)), ngrams=ngrams)
+    row = picked(0) - rows.token
+    token = jnp.where(row < 0, rows.token, jnp.maximum(picks[jnp.maximum(row, 0)], 0))
+    return replace(rows, token=token), sample_rows, sample_used
 
 
 def family_for(rows: int, families: Sequence[int]) -> int:

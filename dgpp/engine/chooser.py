@@ -30,6 +30,11 @@ class Chooser:
         """Which ids may come next; None for all. Raises ConstraintError."""
         return None if self._allowed is None else self._allowed.mask()
 
+    @property
+    def takes_every_pick(self) -> bool:
+        """Whether every token is the device's pick, whatever comes before it."""
+        return self._picks and self._allowed is None
+
     def takes_pick(self, mask: np.ndarray | None) -> bool:
         """Whether the device's pick is the token, and the logits are not needed."""
         return self._picks and mask is None
@@ -57,6 +62,7 @@ def choose(choosers: Sequence[Chooser], result: StepResult) -> list[TokenEvent |
 
     Logits that are not a number, and a constraint that cannot go on, end their own request and nobody else's.
     """
+    picks = result.picks  # waits for the step, also where no row of it is wanted
     masks: list[np.ndarray | ConstraintError | None] = []
     for chooser in choosers:
         try:
@@ -73,7 +79,7 @@ def choose(choosers: Sequence[Chooser], result: StepResult) -> list[TokenEvent |
         try:
             if isinstance(mask, ConstraintError):
                 raise mask
-            events.append(chooser.choose(int(result.picks[row]), None if logits is None else logits[row], mask))
+            events.append(chooser.choose(int(picks[row]), None if logits is None else logits[row], mask))
         except LogitsError as error:
             events.append(
                 FailEvent("engine_failure", f"no token can be chosen at position {chooser.position}: {error}")

@@ -40,11 +40,19 @@ REPLICATED = PartitionSpec()
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step returns for its wanted rows, in the order of `Batch.owners`. `logits` stays on the device."""
+    """What a step returns for its wanted rows, in the order of `Batch.owners`. All of it stays on the device until it
+    is read."""
 
-    picks: np.ndarray  # int32 [wanted]: the greedy choice, ties to the lower id; -1 where a logit is not a number
+    wanted: int
+    padded_picks: jax.Array  # int32 [B]
     logits: jax.Array  # float32 [B, V], rows beyond the wanted ones are zero
     activations: dict[str, np.ndarray] = field(default_factory=dict)  # [rows, ...] of the real rows
+
+    @property
+    def picks(self) -> np.ndarray:
+        """int32 [wanted]: the greedy choice, ties to the lower id; -1 where a logit is not a number. Waits for the
+        step, and raises what went wrong in it."""
+        return np.asarray(self.padded_picks)[: self.wanted]
 
 
 class Core:
@@ -103,20 +111,26 @@ class Core:
         self._reader = _ngram_reader(family, config, ngrams, s.world)
         back = 0 if self._reader is None else self._reader.back
         self._keeper = SlotKeeper(per_slot(self.state_specs), s.slots, s.verify_rows, back)
+        self._picks, _ = self._place((np.zeros(self.samples, np.int32), False))
         self._step = self._compile(frozenset())
         self._captured: dict[frozenset[str], Any] = {}
+
+    @property
+    def takes_picks(self) -> bool:
+        """Whether a segment may hold `picked` rows. Not where the host has to know every token, to read its n-grams."""
+        return self._reader is None
 
     # --- stepping -----------------------------------------------------------------------------------------------------
 
     def step(self, segments: Sequence[Segment]) -> StepResult:
-        """Runs one batch: writes the rows' state and returns the wanted rows' picks and logits.
+        """Begins to run one batch, which writes the rows' state; the result has the wanted rows' picks and logits.
 
         Raises ValueError, before anything is computed, for a segment that does not follow on what its slot holds.
         """
         batch = self._batch(segments, self.samples)
-        picks, logits, _ = self._run(self._step, batch)
+        self._picks, logits, _ = self._run(self._step, batch)
         self._keeper.advance(segments)
-        return StepResult(np.asarray(picks)[: len(batch.owners)], logits)
+        return StepResult(len(batch.owners), self._picks, logits)
 
     def step_all(self, segments: Sequence[Segment], capture: str | Sequence[str] = ()) -> StepResult:
         """The same step with as many wanted rows as there are rows, and with named activations.
@@ -136,21 +150,23 @@ class Core:
             name: np.asarray((seen[site] if place is None else seen[site][place])[: batch.used])
             for name, (site, place) in names.items()
         }
-        return StepResult(np.asarray(picks)[: len(batch.owners)], logits, activations)
+        return StepResult(len(batch.owners), picks, logits, activations)
 
     def warm_up(self) -> None:
         """Compiles and runs the step once for every row family, on padding alone."""
         for family in self.settings.row_families:
             batch = self._with_ngrams(build((), self.pool.table, family, self.samples), ())
-            picks, _, _ = self._run(self._step, batch)
-            picks.block_until_ready()
+            self._picks, _, _ = self._run(self._step, batch)
+            self._picks.block_until_ready()
 
     def lowered(self, rows: int) -> Any:
         """The step for a row family before XLA compiles it, as JAX has it; Triton kernels are compiled on the way, and
         those of other families at once when threads call this beside each other."""
         batch = self._with_ngrams(build((), self.pool.table, rows, self.samples), ())
         integers, shapes = batch.packed()
-        return self._step.lower(self._weights, self._constants, self._state, integers, batch.rows.ngrams, shapes)
+        return self._step.lower(
+            self._weights, self._constants, self._state, integers, batch.rows.ngrams, self._picks, shapes
+        )
 
     def keep(self, slot: int) -> SlotState:
         """A copy of what belongs to a slot beside its pages, to be put back with `restore`."""
@@ -170,6 +186,8 @@ class Core:
         """`batch` with the rows of a table that stays in its files, if there is one."""
         if self._reader is None:
             return batch
+        if min(batch.rows.token[: batch.used], default=0) < 0:
+            raise ValueError("a core that reads its n-grams from files needs every token, and cannot take picks")
         texts = [(self._keeper.before(segment), segment.tokens) for segment in segments]
         found = self._reader.rows(texts, len(batch.rows.token)).astype(self.kernels.stored, copy=False)
         return replace(batch, rows=replace(batch.rows, ngrams=found))
@@ -177,7 +195,7 @@ class Core:
     def _run(self, step: Any, batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
         integers, shapes = batch.packed()
         picks, logits, self._state, seen = step(
-            self._weights, self._constants, self._state, integers, batch.rows.ngrams, shapes
+            self._weights, self._constants, self._state, integers, batch.rows.ngrams, self._picks, shapes
         )
         return picks, logits, seen
 
@@ -197,10 +215,10 @@ class Core:
             return picks, logits, state, taps.seen
 
         def packed(inner: Any) -> Any:
-            def run(weights: Any, constants: Any, state: Any, integers: Any, ngrams: Any, shapes: Any) -> Any:
-                return inner(weights, constants, state, *unpacked(integers, ngrams, shapes))
+            def run(weights: Any, constants: Any, state: Any, *batch: Any) -> Any:
+                return inner(weights, constants, state, *unpacked(*batch))
 
-            return jax.jit(run, donate_argnums=2, static_argnums=5)
+            return jax.jit(run, donate_argnums=2, static_argnums=6)
 
         if self._mesh is None:
             return packed(step)

@@ -1,8 +1,12 @@
 """The engine that serves: one thread that plans, steps, and hands tokens to the owners of requests.
 
-A tick sweeps cancelled and stopped requests, asks the scheduler for a plan, runs one step and applies its tokens.
-Flags raised during a step are seen by the next tick's sweep, so whatever ends a request frees its slot and pages
+A tick sweeps cancelled and stopped requests, asks the scheduler for a plan, begins its step and applies the tokens of
+one. Flags raised during a step are seen by the next tick's sweep, so whatever ends a request frees its slot and pages
 within one step, wherever the request is: queued, reading its prompt, or decoding.
+
+Where all tokens of a step are the device's picks, the next step begins before they are read: it takes them on the
+device, and the host's work is done beside it. A request that ends with such a step has one more row under way, whose
+token nobody gets; what it held may be given away at once, since the device works in order.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from dataclasses import dataclass
 
 from dgpp.engine import compiles
 from dgpp.engine.batch import Segment, family_for
@@ -72,6 +77,16 @@ class RunningHandle(Mailbox):
 _running: weakref.WeakSet[LocalEngine] = weakref.WeakSet()
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A step that has begun: its plan, the owners of its wanted rows, and when it began."""
+
+    planned: list[tuple[Live, Segment]]
+    sampled: list[RunningHandle]
+    result: StepResult
+    began: float
+
+
 class LocalEngine:
     """An `Engine` over one `Core` in this process. One that is not shut down is at the end of the process."""
 
@@ -99,6 +114,7 @@ class LocalEngine:
         self._counts: Counter[str] = Counter()
         self._finished: Counter[str] = Counter()
         self._step_seconds = self._prefill_seconds = self._prompt_seconds = 0.0
+        self._last_read = 0.0  # when the last step's picks were read
         self._decode = DecodeTally()
         core.warm_up()
         self._compiles_at_ready = compiles.count()
@@ -197,16 +213,22 @@ class LocalEngine:
     # --- the engine's thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        before: _UnderWay | None = None
         try:
             while True:
                 with self._wake:
-                    while not (self._closing or self._arrivals or self._handles):
+                    while not (self._closing or self._arrivals or self._handles or before):
                         self._wake.wait()
-                    if self._closing:
+                    planned = [] if self._closing else self._sweep_and_plan()
+                    if self._closing and not before:
                         break
-                    planned = self._sweep_and_plan()
-                if planned:
-                    self._tick(planned)
+                step = self._begin(planned) if planned else None
+                if before is not None:
+                    self._end(before)
+                before = step
+                if step is not None and not self._may_run_ahead(step):
+                    self._end(step)
+                    before = None
         except Exception as error:  # the engine cannot go on: every owner must hear of it
             logger.exception("the engine stopped")
             self._end_all(FailEvent("engine_failure", f"the engine stopped: {type(error).__name__}"), repr(error))
@@ -230,22 +252,32 @@ class LocalEngine:
                 handle.admitted = time.monotonic()
         return planned
 
-    def _tick(self, planned: list[tuple[Live, Segment]]) -> None:
-        started = time.perf_counter()
-        segments = [segment for _, segment in planned]
-        result = self._core.step(segments)
-        sampled = [live for live, segment in planned if segment.sampled]
-        tokens = self._choose(sampled, result)
-        seconds = time.perf_counter() - started
+    def _begin(self, planned: list[tuple[Live, Segment]]) -> _UnderWay:
+        began = time.perf_counter()
+        result = self._core.step([segment for _, segment in planned])
         with self._wake:
-            self._count(planned, seconds)
             self._scheduler.advance(planned)
-            for live, event in zip(sampled, tokens, strict=True):
-                self._apply(self._handles[live.id], event)
+        return _UnderWay(
+            planned, [self._handles[live.id] for live, segment in planned if segment.sampled], result, began
+        )
 
-    def _choose(self, sampled: list[Live], result: StepResult) -> list[TokenEvent | FailEvent]:
+    def _may_run_ahead(self, step: _UnderWay) -> bool:
+        return self._core.takes_picks and all(handle.chooser.takes_every_pick for handle in step.sampled)
+
+    def _end(self, step: _UnderWay) -> None:
+        tokens = self._choose(step.sampled, step.result)
+        read = time.perf_counter()
+        seconds = read - max(step.began, self._last_read)
+        self._last_read = read
+        with self._wake:
+            self._count(step.planned, seconds)
+            for handle, event in zip(step.sampled, tokens, strict=True):
+                if handle.live.id in self._handles:
+                    self._apply(handle, event)
+
+    def _choose(self, sampled: list[RunningHandle], result: StepResult) -> list[TokenEvent | FailEvent]:
         """The next token of every sampled request."""
-        return choose([self._handles[live.id].chooser for live in sampled], result)
+        return choose([handle.chooser for handle in sampled], result)
 
     def _apply(self, handle: RunningHandle, event: TokenEvent | FailEvent) -> None:
         """Publishes a token, then tests in the order of E-3.6: end of sequence, then the budget."""

@@ -6,12 +6,13 @@ row of every decoding request and, under a row budget, chunks of the prompts sti
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dgpp.engine.batch import Segment
+from dgpp.engine.batch import Segment, picked
 from dgpp.engine.pages import PagePool
 from dgpp.engine.request import Request
 from dgpp.kernels.rows import Phase
@@ -19,18 +20,27 @@ from dgpp.kernels.rows import Phase
 
 @dataclass
 class Live:
-    """One live request as the scheduler sees it. `computed` tokens of prompt + generated are in the cache."""
+    """One live request as the scheduler sees it. `computed` tokens of prompt + generated are in the cache, or will be
+    after the steps under way. Of its tokens `asked` were asked for, the last one in wanted row `row` of the last step;
+    `generated` are those of them that are known."""
 
     id: int
     request: Request
     slot: int = -1
     computed: int = 0
+    asked: int = 0
+    row: int = 0
     generated: list[int] = field(default_factory=list)
 
     @property
     def reserve_tokens(self) -> int:
         """Tokens the request may hold in all. The last generated one is never written to the cache."""
         return len(self.request.prompt) + self.request.max_tokens
+
+    @property
+    def last(self) -> int:
+        """The token that its next row has, where it is not reading its prompt."""
+        return self.generated[-1] if self.asked == len(self.generated) else picked(self.row)
 
     @property
     def prefilling(self) -> bool:
@@ -50,11 +60,12 @@ class Scheduler(Protocol):
     def plan(self) -> list[tuple[Live, Segment]]:
         """Admits what fits and returns the segments of the next step; empty when nothing can run.
 
-        A segment samples its last row exactly when the request's next token follows from it.
+        A segment samples its last row exactly when the request's next token follows from it. At most the last step's
+        tokens may be unknown yet.
         """
 
     def advance(self, planned: Sequence[tuple[Live, Segment]]) -> None:
-        """Records that the planned segments are computed."""
+        """Records that the planned segments are computed, or will be."""
 
     @property
     def queued(self) -> int:
@@ -109,14 +120,14 @@ class Fifo:
         live.slot = -1
 
     def plan(self) -> list[tuple[Live, Segment]]:
-        """Every decoding request gives one row; then prompts, oldest first, share what is left of the budget."""
+        """Every decoding request gives one row, unless it has asked for all its tokens; then prompts, oldest first,
+        share what is left of the budget."""
         self._admit()
         planned = []
         rows = self._max_rows
         for live in self._running:
-            if not live.prefilling:
-                position = len(live.request.prompt) + len(live.generated) - 1
-                segment = Segment(live.slot, position, (live.generated[-1],), Phase.DECODE, (0,))
+            if not live.prefilling and live.asked < live.request.max_tokens:
+                segment = Segment(live.slot, live.computed, (live.last,), Phase.DECODE, (0,))
                 planned.append((live, segment))
                 rows -= 1
         budget = min(rows, self._prefill_budget) if planned else rows
@@ -130,9 +141,12 @@ class Fifo:
         return planned
 
     def advance(self, planned: Sequence[tuple[Live, Segment]]) -> None:
-        """Moves every planned request's computed counter past its segment."""
+        """Moves every planned request's counters past its segment."""
+        wanted = itertools.count()
         for live, segment in planned:
             live.computed = segment.start + len(segment.tokens)
+            if segment.sampled:
+                live.asked, live.row = live.asked + 1, next(wanted)
 
     def _admit(self) -> None:
         while self._queue and self._free_slots:

@@ -215,7 +215,7 @@ def test_logits_that_are_no_numbers_end_their_own_request_only() -> None:
             if segment.start + len(segment.tokens) - 1 == 12:
                 logits[row, 5] = np.nan
                 picks[row] = -1
-        return replace(result, logits=logits, picks=picks)
+        return replace(result, logits=logits, padded_picks=picks)
 
     core.step = poisoned  # type: ignore[method-assign]
     engine = LocalEngine(core)

@@ -17,7 +17,7 @@ from dgpp.checkpoint.mapped import MappedTable
 from dgpp.checkpoint.reader import Checkpoint
 from dgpp.checkpoint.spec import TensorSpec, flatten
 from dgpp.engine import compiles
-from dgpp.engine.batch import Segment
+from dgpp.engine.batch import Segment, picked
 from dgpp.engine.core import Core
 from dgpp.engine.levers import parted
 from dgpp.engine.ngrams import NgramReader
@@ -111,6 +111,13 @@ def test_a_mapped_table_gives_the_rows_of_a_resident_one_however_a_text_is_fed(c
     found = history(mapped)
     assert found == history(core_of(False, 1))
     assert len(set(found)) > len(found) // 2
+
+
+def test_every_token_must_be_known(core_of: Any) -> None:
+    core = core_of(True, 1)
+    assert not core.takes_picks
+    with pytest.raises(ValueError, match="needs every token, and cannot take picks"):
+        fed(core, (0, 0, (3, picked(0)), Phase.PREFILL))
 
 
 def test_nothing_compiles_after_warm_up(core_of: Any) -> None:
