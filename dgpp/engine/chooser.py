@@ -9,7 +9,7 @@ import numpy as np
 from dgpp.engine.allowed import Allowed, ConstraintError
 from dgpp.engine.core import StepResult
 from dgpp.engine.request import FailEvent, Request, TokenEvent
-from dgpp.engine.sampler import LogitsError, Sampler, needs_logits
+from dgpp.engine.sampler import Candidates, Choice, LogitsError, Sampler, needs_logits
 
 
 class Chooser:
@@ -39,22 +39,55 @@ class Chooser:
         """Whether the device's pick is the token, and the logits are not needed."""
         return self._picks and mask is None
 
-    def choose(self, pick: int, logits: np.ndarray | None, mask: np.ndarray | None) -> TokenEvent:
+    def temperature(self, mask: np.ndarray | None) -> np.float32 | None:
+        """The temperature of the candidates that the token may be chosen among; None where the logits are needed."""
+        if mask is not None or self._sampler is None or not self._sampler.takes_candidates:
+            return None
+        return self._sampler.temperature
+
+    def pick(self, pick: int) -> TokenEvent:
+        """The device's pick as the next token. Raises LogitsError and ConstraintError."""
+        if pick < 0:
+            raise LogitsError("a logit is NaN")
+        return self._next(TokenEvent(pick))
+
+    def choose_among(self, candidates: Candidates) -> TokenEvent | None:
+        """The next token where these settle it. Raises ConstraintError."""
+        assert self._sampler is not None
+        choice = self._sampler.choose_among(candidates)
+        return None if choice is None else self._chosen(choice)
+
+    def choose(self, logits: np.ndarray, mask: np.ndarray | None) -> TokenEvent:
         """The next token. Raises LogitsError and ConstraintError."""
-        if self.takes_pick(mask):
-            if pick < 0:
-                raise LogitsError("a logit is NaN")
-            event = TokenEvent(pick)
-        else:
-            assert logits is not None
-            assert self._sampler is not None
-            choice = self._sampler.choose(logits, mask)
-            self._sampler.accept(choice.token)
-            event = TokenEvent(choice.token, choice.logprobs)
+        assert self._sampler is not None
+        return self._chosen(self._sampler.choose(logits, mask))
+
+    def _chosen(self, choice: Choice) -> TokenEvent:
+        assert self._sampler is not None
+        self._sampler.accept(choice.token)
+        return self._next(TokenEvent(choice.token, choice.logprobs))
+
+    def _next(self, event: TokenEvent) -> TokenEvent:
         if self._allowed is not None:
             self._allowed.accept(event.token)
         self.position += 1
         return event
+
+
+def _candidates(
+    choosers: Sequence[Chooser], masks: Sequence[np.ndarray | ConstraintError | None], result: StepResult
+) -> dict[int, Candidates]:
+    """The candidates of the rows whose choosers may decide from them, by row."""
+    temperatures: dict[int, np.float32] = {}
+    for row, (chooser, mask) in enumerate(zip(choosers, masks, strict=True)):
+        if not isinstance(mask, ConstraintError) and not chooser.takes_pick(mask):
+            temperature = chooser.temperature(mask)
+            if temperature is not None:
+                temperatures[row] = temperature
+    if result.likeliest is None or not temperatures:
+        return {}
+    likeliest = result.likeliest(temperatures)
+    return {row: Candidates.of(likeliest, row, temperature) for row, temperature in temperatures.items()}
 
 
 def choose(choosers: Sequence[Chooser], result: StepResult) -> list[TokenEvent | FailEvent]:
@@ -69,17 +102,17 @@ def choose(choosers: Sequence[Chooser], result: StepResult) -> list[TokenEvent |
             masks.append(chooser.mask())
         except ConstraintError as error:
             masks.append(error)
-    plain = all(
-        not isinstance(mask, ConstraintError) and chooser.takes_pick(mask)
-        for chooser, mask in zip(choosers, masks, strict=True)
-    )
-    logits = None if plain else np.asarray(result.logits)
+    candidates = _candidates(choosers, masks, result)
     events: list[TokenEvent | FailEvent] = []
     for row, (chooser, mask) in enumerate(zip(choosers, masks, strict=True)):
         try:
             if isinstance(mask, ConstraintError):
                 raise mask
-            events.append(chooser.choose(int(picks[row]), None if logits is None else logits[row], mask))
+            if chooser.takes_pick(mask):
+                events.append(chooser.pick(int(picks[row])))
+                continue
+            event = chooser.choose_among(candidates[row]) if row in candidates else None
+            events.append(event or chooser.choose(np.asarray(result.logits)[row], mask))
         except LogitsError as error:
             events.append(
                 FailEvent("engine_failure", f"no token can be chosen at position {chooser.position}: {error}")

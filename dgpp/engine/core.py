@@ -6,7 +6,7 @@ to a few families; `warm_up` runs each once, and nothing compiles afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dgpp.checkpoint.load import available_memory
 from dgpp.checkpoint.mapped import MappedTable
-from dgpp.checkpoint.spec import SpecTree
+from dgpp.checkpoint.spec import SpecTree, even_ranges
 from dgpp.engine.batch import Batch, Segment, build, family_for, unpacked
 from dgpp.engine.ngrams import NgramReader
 from dgpp.engine.pages import PagePool
@@ -27,6 +27,8 @@ from dgpp.engine.settings import CoreSettings, SettingsError
 from dgpp.engine.slots import SlotKeeper, SlotState
 from dgpp.kernels import Kernels
 from dgpp.kernels import default as default_kernels
+from dgpp.kernels.pick import Likeliest
+from dgpp.kernels.pick.reference import picks
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import stored_as
 from dgpp.layers.taps import Taps, match_sites
@@ -47,6 +49,9 @@ class StepResult:
     padded_picks: jax.Array  # int32 [B]
     logits: jax.Array  # float32 [B, V], rows beyond the wanted ones are zero
     activations: dict[str, np.ndarray] = field(default_factory=dict)  # [rows, ...] of the real rows
+    likeliest: Callable[[Mapping[int, np.float32]], Likeliest] | None = None
+    """On the host what `dgpp.kernels.pick.likeliest` says of the rows, at the temperatures given by wanted row; the
+    others' sums mean nothing. None where the logits are as near."""
 
     @property
     def picks(self) -> np.ndarray:
@@ -113,6 +118,7 @@ class Core:
         self._keeper = SlotKeeper(per_slot(self.state_specs), s.slots, s.verify_rows, back)
         self._picks, _ = self._place((np.zeros(self.samples, np.int32), False))
         self._step = self._compile(frozenset())
+        self._likeliest = self._compile_likeliest()
         self._captured: dict[frozenset[str], Any] = {}
 
     @property
@@ -130,7 +136,8 @@ class Core:
         batch = self._batch(segments, self.samples)
         self._picks, logits, _ = self._run(self._step, batch)
         self._keeper.advance(segments)
-        return StepResult(len(batch.owners), self._picks, logits)
+        ask = None if self._likeliest is None else partial(self._ask, logits)
+        return StepResult(len(batch.owners), self._picks, logits, likeliest=ask)
 
     def step_all(self, segments: Sequence[Segment], capture: str | Sequence[str] = ()) -> StepResult:
         """The same step with as many wanted rows as there are rows, and with named activations.
@@ -153,11 +160,13 @@ class Core:
         return StepResult(len(batch.owners), picks, logits, activations)
 
     def warm_up(self) -> None:
-        """Compiles and runs the step once for every row family, on padding alone."""
+        """Compiles and runs once whatever a step may need: every row family, on padding alone."""
         for family in self.settings.row_families:
             batch = self._with_ngrams(build((), self.pool.table, family, self.samples), ())
-            self._picks, _, _ = self._run(self._step, batch)
+            self._picks, logits, _ = self._run(self._step, batch)
             self._picks.block_until_ready()
+            if self._likeliest is not None:
+                self._ask(logits, {})
 
     def lowered(self, rows: int) -> Any:
         """The step for a row family before XLA compiles it, as JAX has it; Triton kernels are compiled on the way, and
@@ -199,6 +208,13 @@ class Core:
         )
         return picks, logits, seen
 
+    def _ask(self, logits: jax.Array, temperatures: Mapping[int, np.float32]) -> Likeliest:
+        of_rows = np.ones(len(logits), np.float32)
+        for row, temperature in temperatures.items():
+            of_rows[row] = temperature
+        assert self._likeliest is not None
+        return Likeliest(*(np.asarray(part) for part in jax.device_get(self._likeliest(logits, of_rows))))
+
     # --- construction -------------------------------------------------------------------------------------------------
 
     def _compile(self, sites: frozenset[str]) -> Any:
@@ -210,9 +226,7 @@ class Core:
             with stored_as(kernels.stored):
                 hidden, state = family.forward(config, weights, constants, rows, state, world, kernels, taps)
                 logits = family.logits(config, weights, hidden[sample_rows], sample_used, world, kernels)
-            picks = jnp.argmax(logits, axis=-1).astype(jnp.int32)  # the first of equals (the lower id), or a NaN
-            picks = jnp.where(jnp.isnan(logits.max(axis=-1)), -1, picks)
-            return picks, logits, state, taps.seen
+            return picks(logits), logits, state, taps.seen
 
         def packed(inner: Any) -> Any:
             def run(weights: Any, constants: Any, state: Any, *batch: Any) -> Any:
@@ -252,6 +266,12 @@ class Core:
             return picks, logits, state, {site: x[0] for site, x in seen.items()}
 
         return packed(flat)
+
+    def _compile_likeliest(self) -> Any:
+        """The jitted `likeliest`, where the kernels have one and one device has the logits."""
+        if self.kernels.likeliest is None or self._mesh is not None:
+            return None
+        return jax.jit(partial(self.kernels.likeliest, slices=even_ranges(self.config.vocab_size)))
 
     def _place(self, arrays: Any) -> tuple[Any, Any]:
         """(device arrays, partition specs) of a tree of (host array, is it ranked) pairs."""

@@ -48,6 +48,7 @@ class Kernels:
     delta_inputs: Callable[..., Any]
     attention_inputs: Callable[..., Any]
     joined: Callable[..., list[jax.Array]] | None = None  # `products` at once, where the kind has a kernel for it
+    likeliest: Callable[..., Any] | None = None  # where the kind has a kernel for it
     stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
 
     def products(self, x: Any, ws: Sequence[Weight], layer: jax.Array, used: jax.Array) -> list[jax.Array]:
@@ -128,6 +129,7 @@ def _triton() -> Kernels:
     from dgpp.kernels.gated.triton import opened, swiglu_parts
     from dgpp.kernels.linear.triton import linear, linear_leaves, products
     from dgpp.kernels.norm.triton import gated_normed, normed
+    from dgpp.kernels.pick.triton import likeliest
     from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta
     from dgpp.kernels.route.triton import route
     from dgpp.kernels.sparse_attention.triton import index_scores, select_blocks, sparse_attention
@@ -154,6 +156,7 @@ def _triton() -> Kernels:
         delta_inputs=delta_inputs,
         attention_inputs=attention_inputs,
         joined=products,
+        likeliest=likeliest,
     )
 
 

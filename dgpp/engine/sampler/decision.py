@@ -9,7 +9,7 @@ import numpy as np
 
 from dgpp.engine.request import Sampling
 from dgpp.engine.sampler.det_math import exp_array, log_f
-from dgpp.engine.sampler.normaliser import Normaliser
+from dgpp.engine.sampler.normaliser import Total
 from dgpp.engine.sampler.selector import Selection, drawn, reaching, running_sum, select
 
 ONE, ZERO = np.float32(1), np.float32(0)
@@ -33,7 +33,7 @@ class Filters:
 
 
 def decide(
-    scaled: np.ndarray, present: int, filters: Filters, normaliser: Normaliser, u: float, logprobs: int | None
+    scaled: np.ndarray, present: int, filters: Filters, normaliser: Total, u: float, logprobs: int | None
 ) -> Selection | None:
     """The draw over all `present` ids, from the first of them in canonical order; None when those do not settle it.
 
@@ -75,7 +75,7 @@ def decide(
     return Selection(drawn(masses, u), np.arange(len(scaled)), total)
 
 
-def _masses(scaled: np.ndarray, normaliser: Normaliser, mark: float) -> np.ndarray:
+def _masses(scaled: np.ndarray, normaliser: Total, mark: float) -> np.ndarray:
     """Masses float64 [N] whose running sums compare with `mark` as those of the exact masses do.
 
     Those of the machine's own exp serve where no running sum comes near the mark: their sums are off by less than

@@ -20,13 +20,8 @@ import math
 import numpy as np
 
 from dgpp.engine.sampler.fma import fma
+from dgpp.kernels.pick.exponential import HIGHEST, INVERSE_LN2, LN2_HIGH, LN2_LOW, LOWEST, SHIFT, TAYLOR
 
-LOWEST, HIGHEST = -745.13, 709.78
-INVERSE_LN2 = 1.4426950408889634
-LN2_HIGH = 6.93147180369123816490e-01  # its low bits are zero: the product with any |k| < 2^11 is exact
-LN2_LOW = 1.90821492927058770002e-10
-SHIFT = 1.5 * 2.0**52
-TAYLOR = tuple(1 / math.factorial(n) for n in range(14))
 SQRT_HALF = math.sqrt(0.5)
 ATANH_DEGREE = 21
 

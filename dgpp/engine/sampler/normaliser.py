@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from dgpp.checkpoint.spec import even_ranges
 from dgpp.engine.sampler.det_math import exp, exp_array, log
 from dgpp.engine.sampler.prefix import scale
-
-CHUNK = 256
+from dgpp.kernels.pick import CHUNK
 
 
 def halved(terms: np.ndarray) -> np.ndarray:
@@ -22,21 +23,30 @@ def halved(terms: np.ndarray) -> np.ndarray:
     return terms[..., 0]
 
 
-def slice_normaliser(scaled: np.ndarray) -> float:
-    """log(sum(e^x)) of one slice, float32 [N] without NaN or +inf; -inf when no id of it is present.
-
-    Terms are e^(x - max) in float64. Chunks of 256 ids, the last one padded with zeros, are summed by halving; so are
-    the sums of the chunks, padded with zeros to a power of two.
-    """
+def slice_terms(scaled: np.ndarray) -> np.ndarray:
+    """The sums float64 [chunks] of the terms e^(x - max) of one slice, float32 [N] without NaN or +inf, by chunks of
+    256 ids: each is halved, the last one padded with zeros. Zeros when no id is present."""
     peak = float(scaled.max(initial=-math.inf))
-    if peak == -math.inf:
-        return -math.inf
     chunks = -(-len(scaled) // CHUNK)
     terms = np.zeros(chunks * CHUNK)
-    terms[: len(scaled)] = exp_array(scaled.astype(np.float64) - peak)
-    partials = np.zeros(1 << (chunks - 1).bit_length())
-    partials[:chunks] = halved(terms.reshape(chunks, CHUNK))
-    return peak + log(float(halved(partials)))
+    if peak > -math.inf:
+        terms[: len(scaled)] = exp_array(scaled.astype(np.float64) - peak)
+    return halved(terms.reshape(chunks, CHUNK))
+
+
+def slice_normaliser(scaled: np.ndarray) -> float:
+    """log(sum(e^x)) of one slice, float32 [N] without NaN or +inf; -inf when no id of it is present."""
+    return of_partials(float(scaled.max(initial=-math.inf)), slice_terms(scaled))
+
+
+def of_partials(peak: float, partials: np.ndarray) -> float:
+    """log(sum(e^x)) of one slice, from its largest x and what `slice_terms` gives of it, [chunks] or more with zeros
+    behind; -inf when no id of it is present. The partials, padded with zeros to a power of two, are halved."""
+    if peak == -math.inf:
+        return -math.inf
+    padded = np.zeros(1 << (len(partials) - 1).bit_length())
+    padded[: len(partials)] = partials
+    return peak + log(float(halved(padded)))
 
 
 def normaliser(scaled: np.ndarray) -> float:
@@ -44,12 +54,28 @@ def normaliser(scaled: np.ndarray) -> float:
 
     The four vocabulary slices, whatever the number of ranks, are folded in ascending order about the largest of them.
     """
-    slices = [slice_normaliser(scaled[start:stop]) for start, stop in even_ranges(len(scaled))]
+    return folded([slice_normaliser(scaled[start:stop]) for start, stop in even_ranges(len(scaled))])
+
+
+def folded(slices: Sequence[float]) -> float:
+    """log(sum(e^x)) of slices with these ones, of which one is finite, added in order about the largest."""
     peak = max(slices)
     total = 0.0
     for value in slices:
         total += exp(value - peak)
     return peak + log(total)
+
+
+class Total(Protocol):
+    """The normaliser of all present ids: the one that defines probabilities, and one for comparisons."""
+
+    @property
+    def exact(self) -> float:
+        """The same bits everywhere."""
+
+    @property
+    def near(self) -> float:
+        """Within 1e-10 and one ulp of `exact`."""
 
 
 class Normaliser:
@@ -68,7 +94,7 @@ class Normaliser:
 
     @cached_property
     def exact(self) -> float:
-        """The one that defines probabilities: the same bits everywhere."""
+        """The same bits everywhere."""
         return normaliser(self._scaled)
 
     @cached_property

@@ -56,6 +56,11 @@ class Penalties:
         self._bias = np.array([bias for _, bias in sampling.logit_bias], np.float32)
         self._history = History(prompt) if penalises(sampling) else None
 
+    @property
+    def none(self) -> bool:
+        """Whether no logit is changed, unless a constraint forbids its id."""
+        return self._history is None and not len(self._bias_ids)
+
     def accept(self, token: int) -> None:
         """Counts a generated token."""
         if self._history is not None:
@@ -67,7 +72,7 @@ class Penalties:
         `logits` float32 [V] without NaN or +inf; `allowed` bool [V], False where a constraint forbids the id. Ids at
         -inf stay there. A value that would exceed float32 becomes its largest finite number.
         """
-        if self._history is None and not len(self._bias_ids) and allowed is None:
+        if self.none and allowed is None:
             return logits
         values = logits.copy()
         with np.errstate(over="ignore"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dgpp.engine.request import Sampling, TokenLogprobs
+from dgpp.engine.sampler.candidates import Candidates
 from dgpp.engine.sampler.decision import Filters, decide
-from dgpp.engine.sampler.normaliser import Normaliser
+from dgpp.engine.sampler.normaliser import Normaliser, Total
 from dgpp.engine.sampler.penalties import Penalties
 from dgpp.engine.sampler.prefix import Prefix, scale
 from dgpp.engine.sampler.rng import uniform
@@ -73,42 +74,69 @@ class Sampler:
         if values[best] == -np.inf:
             raise LogitsError(f"every one of the {self._vocab_size} logits is -inf after bias and mask")
         if is_greedy(self._sampling):
-            return self._greedy(values, best)
-        choice = self._drawn(values, uniform(self._sampling.seed, self.draws))
-        self.draws += 1
+            if self._sampling.logprobs is None:
+                return Choice(best)
+            choice = self._greedy(Prefix.of(values, max(1, self._sampling.logprobs)), self._total(values))
+        else:
+            widths = (*self._widths, self._vocab_size)
+            choice = self._drawn((Prefix.of(values, width) for width in widths), self._total(values))
+        assert choice is not None, "all present ids settle every choice"
         return choice
+
+    @property
+    def takes_candidates(self) -> bool:
+        """Whether `choose_among` may be asked, when no constraint forbids an id."""
+        return self._penalties.none
+
+    @property
+    def temperature(self) -> np.float32:
+        """The temperature whose normaliser a choice needs, float32 above 0."""
+        return np.float32(1) if is_greedy(self._sampling) else self._filters.temperature
+
+    def choose_among(self, candidates: Candidates) -> Choice | None:
+        """As `choose` without a mask, from the first ids and the normaliser at `temperature`; None, and nothing is
+        drawn, where they do not settle it, and where `choose` would raise."""
+        if not candidates.usable:
+            return None
+        if is_greedy(self._sampling):
+            return self._greedy(candidates.prefix, candidates)
+        return self._drawn((candidates.prefix,), candidates)
+
+    def _total(self, values: np.ndarray) -> Normaliser:
+        return Normaliser(values, self.temperature)
 
     def accept(self, token: int) -> None:
         """Tells the penalties that `token` was generated."""
         self._penalties.accept(token)
 
-    def _greedy(self, values: np.ndarray, best: int) -> Choice:
-        """The most likely id, with the log-probabilities at temperature 1."""
+    def _greedy(self, prefix: Prefix, total: Total) -> Choice | None:
+        """The most likely id, with the log-probabilities at temperature 1; None when too few are held to list them."""
         wanted = self._sampling.logprobs
         if wanted is None:
-            return Choice(best)
-        total = Normaliser(values, np.float32(1)).exact
-        prefix = Prefix.of(values, max(1, wanted))
-        logprobs = _logprobs(prefix.logits, total)
-        return Choice(best, TokenLogprobs(logprobs[0], _listing(prefix.ids, logprobs, np.arange(wanted))))
+            return Choice(int(prefix.ids[0]))
+        if wanted > len(prefix.ids) and not prefix.complete:
+            return None
+        logprobs = _logprobs(prefix.logits, total.exact)
+        return Choice(int(prefix.ids[0]), TokenLogprobs(logprobs[0], _listing(prefix.ids, logprobs, np.arange(wanted))))
 
-    def _drawn(self, values: np.ndarray, u: float) -> Choice:
-        """The token that draw `u` chooses: growing prefixes of the canonical order, until one of them settles it."""
+    def _drawn(self, prefixes: Iterable[Prefix], total: Total) -> Choice | None:
+        """The token that the next draw chooses, by the first of growing prefixes that settles it. If none does, nothing
+        is drawn."""
         temperature, wanted = self._filters.temperature, self._sampling.logprobs
-        total = Normaliser(values, temperature)
-        for width in (*self._widths, self._vocab_size):
-            prefix = Prefix.of(values, width)
+        u = uniform(self._sampling.seed, self.draws)
+        for prefix in prefixes:
             scaled = scale(prefix.logits, temperature)
             selection = decide(scaled, prefix.present, self._filters, total, u, wanted)
-            if selection is not None:
-                break
-        assert selection is not None, "all present ids settle every draw"
-        token = int(prefix.ids[selection.chosen])
-        if wanted is None:
-            return Choice(token)
-        logprobs = _logprobs(scaled, selection.normaliser)
-        top = _listing(prefix.ids, logprobs, selection.support[:wanted])
-        return Choice(token, TokenLogprobs(logprobs[selection.chosen], top))
+            if selection is None:
+                continue
+            self.draws += 1
+            token = int(prefix.ids[selection.chosen])
+            if wanted is None:
+                return Choice(token)
+            logprobs = _logprobs(scaled, selection.normaliser)
+            top = _listing(prefix.ids, logprobs, selection.support[:wanted])
+            return Choice(token, TokenLogprobs(logprobs[selection.chosen], top))
+        return None
 
 
 def _check(logits: np.ndarray) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import partial
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from dgpp.checkpoint.spec import even_ranges
 from tests.kernels.gpu.available import needs_triton
 
 pytestmark = needs_triton
@@ -57,3 +61,18 @@ def test_no_kernel_mixes_instruction_classes(architecture: str) -> None:
     for launch in launches("fp8_block128_bf16", 16, architecture):
         codes = compiled(launch, architecture).opcodes
         assert not any(code.startswith(f"{CLASSES[architecture][1]}.") for code in codes), codes
+
+
+@pytest.mark.slow
+def test_the_likeliest_ids_and_the_normaliser_compile_without_spills(architecture: str) -> None:
+    from bench.compiled import compiled, launched
+    from dgpp.kernels.pick.triton import likeliest
+
+    logits, temperature = jax.ShapeDtypeStruct((16, 151936), jnp.float32), jax.ShapeDtypeStruct((16,), jnp.float32)
+    call = partial(likeliest, slices=even_ranges(151936))
+    made = {one.kernel.__name__: one for one in launched(call, logits, temperature, architecture=architecture)}
+    assert set(made) == {"best_of_chunk", "chunk_terms"}
+    found = {name: compiled(launch, architecture) for name, launch in made.items()}
+    assert all(one.stack == 0 and one.shared <= LIMITS[architecture] for one in found.values())
+    # 15 fused steps an exponential, and none but these: a thread has 8 terms.
+    assert found["chunk_terms"].opcodes["DFMA"] == 15 * 8

@@ -25,7 +25,13 @@ SLOW = [
 SLOW += [
     pytest.param(module, marks=pytest.mark.slow)
     for module in (
-        *("between normed gated_normed swiglu", "between delta_inputs attention_inputs", "logic groups", "logic route"),
+        *(
+            "between normed gated_normed swiglu",
+            "between delta_inputs attention_inputs",
+            "logic groups",
+            "logic route",
+            "pick",
+        ),
         *(f"attention {cases}" for cases in ("index selection", "sparse", "dense", "options", "fp8")),
     )
 ]
