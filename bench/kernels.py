@@ -25,10 +25,12 @@ import jax
 import jax.numpy as jnp
 
 from bench import attention, experts, linear
-from bench.device import busy_clock, device_seconds, read_bandwidth
+from bench.device import busy_clock, device_seconds, events, read_bandwidth
 from bench.shapes import FORMATS
+from dgpp.checkpoint.spec import even_ranges
 from dgpp.kernels import select
 from dgpp.kernels.gpu.launch import architecture
+from dgpp.kernels.pick.triton import likeliest
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.ops.records import write_record
 
@@ -74,10 +76,22 @@ def delta_row(rows: int, prefill: bool, read_gbps: float) -> Row:
     return finished("gated_delta", what, rows, seconds, nbytes, read_gbps)
 
 
-def finished(kernel: str, what: str, rows: int, seconds: float, nbytes: int, read_gbps: float) -> Row:
+def likeliest_row(rows: int, read_gbps: float) -> Row:
+    """What a sampler is handed of the logits of the Qwen vocabulary; bytes are those of the logits, once."""
+    vocabulary = 248320
+    logits = 4 * jax.random.normal(jax.random.key(0), (rows, vocabulary), jnp.float32)
+    run = jax.jit(functools.partial(likeliest, slices=even_ranges(vocabulary)))
+    temperature = jnp.full(rows, 0.6, jnp.float32)
+    seconds = sum(event.seconds for event in events(lambda: jax.block_until_ready(run(logits, temperature))))
+    return finished("likeliest", f"{vocabulary} ids", rows, seconds, 4 * rows * vocabulary, read_gbps, "f32")
+
+
+def finished(
+    kernel: str, what: str, rows: int, seconds: float, nbytes: int, read_gbps: float, format: str = "bf16"
+) -> Row:
     """A row of the record, printed."""
     gbps = nbytes / seconds / 1e9
-    row = {"name": f"{kernel}, {what}, {rows} rows", "kernel": kernel, "format": "bf16", "rows": rows}
+    row = {"name": f"{kernel}, {what}, {rows} rows", "kernel": kernel, "format": format, "rows": rows}
     row |= {"seconds": seconds, "bytes": nbytes, "gbps": gbps, "fraction": gbps / read_gbps}
     print(f"{row['name']}: {seconds * 1e6:.1f} us, {gbps:.0f} GB/s = {gbps / read_gbps:.0%}", flush=True)
     return row
@@ -93,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--formats", type=words, default=list(FORMATS))
     parser.add_argument("--rows", type=words, default=["1", "4", "8", "16", "32", "64", "2048"])
     parser.add_argument("--seconds", type=float, default=400, help="start no new weight after this long")
-    parser.add_argument("--state", action="store_true", help="attention and gated_delta too")
+    parser.add_argument("--state", action="store_true", help="attention, gated_delta and likeliest too")
     parser.add_argument("--experts", action="store_true", help="the experts' ops too")
     parser.add_argument("--partners", action="store_true", help="PyTorch's kernels too")
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/kernels.json")
@@ -107,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += attention.rows_of(gbps, clock, stop)
         found += [delta_row(count, False, gbps) for count in (1, 16)]
         found += [delta_row(2048, True, gbps)]
+        found += [likeliest_row(count, gbps) for count in (1, 16)]
     if options.experts:
         found += experts.rows_of(gbps, clock, stop)
     if options.partners:

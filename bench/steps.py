@@ -65,7 +65,7 @@ def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
     kernels = select("triton")
 
     def step(weights: Any, constants: Any, state: Any, integers: Any) -> Any:
-        batch, sample_rows, sample_used = unpacked(integers, None, shapes)
+        batch, sample_rows, sample_used = unpacked(integers, None, jnp.zeros(SLOTS, jnp.int32), shapes)
         hidden, state = family.forward(config, weights, constants, batch, state, Single(), kernels, Taps(frozenset()))
         return family.logits(config, weights, hidden[sample_rows], sample_used, Single(), kernels), state
 
