@@ -8,7 +8,7 @@ from dgpp.formats import Weight
 from dgpp.lab.layer import lone_layer
 from dgpp.lab.model import Model, load
 from tests.lab.conftest import LAYOUT
-from tests.models.qwen import MODELS, directory_of
+from tests.models.qwen import LARGE, MODELS, directory_of, slow_if
 
 
 def test_layers_by_hand_give_the_bits_of_the_whole_step(embedded: Model) -> None:
@@ -26,7 +26,7 @@ def test_layers_by_hand_give_the_bits_of_the_whole_step(embedded: Model) -> None
     assert embedded.unembed(h).tobytes() == served.logits.tobytes()
 
 
-@pytest.mark.parametrize(("family", "release"), MODELS)
+@pytest.mark.parametrize(("family", "release"), [slow_if(made[0] == LARGE, *made) for made in MODELS])
 def test_layers_of_every_kind_by_hand_and_read_alone(family: str, release: str) -> None:
     directory = directory_of(family, release)
     model = load(str(directory), slots=1, pool_tokens=64, page_tokens=16, row_families=(32,))

@@ -5,11 +5,21 @@ from __future__ import annotations
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dgpp.checkpoint.fixture import write_fixture
 from dgpp.models import FAMILIES
 
 MODELS = (("qwen35", "tiny-dense"), ("qwen35", "tiny-moe"), ("qwen_flash_next", "tiny"))
+LARGE = "qwen_flash_next"
+"""Its step is a large program, which takes half a minute to compile: of what compiles it, much is a slow test."""
+
+
+def slow_if(large: bool, *values: Any) -> Any:
+    """A case of a parametrized test, slow where it is of the large model."""
+    return pytest.param(*values, marks=[pytest.mark.slow] if large else [])
 
 
 @cache

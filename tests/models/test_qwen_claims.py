@@ -13,7 +13,7 @@ from dgpp.engine.settings import CoreSettings
 from dgpp.kernels.rows import Phase
 from dgpp.lab.claims import FULL, Effort, run_claims
 from dgpp.lab.model import Model, load
-from tests.models.qwen import MODELS, directory_of
+from tests.models.qwen import LARGE, MODELS, directory_of, slow_if
 from tests.tiny import tokens
 
 LAYOUT = {"slots": 3, "pool_tokens": 512, "page_tokens": 16, "row_families": (32,)}
@@ -26,14 +26,10 @@ def model(request: pytest.FixtureRequest) -> Model:
     return load(str(directory_of(*request.param)), **LAYOUT)  # type: ignore[arg-type]
 
 
-LARGE = "qwen_flash_next"
-"""Its step is a large program, which every claim but the first two compiles in several forms."""
-
-
 @pytest.mark.parametrize(
     ("model", "claim"),
     [
-        pytest.param(made, claim, marks=[pytest.mark.slow] if made[0] == LARGE and claim not in CLAIMS[:2] else [])
+        slow_if(made[0] == LARGE and claim not in CLAIMS[:2], made, claim)  # all but two compile it in several forms
         for made in MODELS
         for claim in CLAIMS
     ],

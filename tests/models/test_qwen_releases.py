@@ -341,6 +341,7 @@ def test_coded_scales_are_held_as_plain_ones(written: Write) -> None:
 # --- options --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mapped_table_of_another_checkpoint_gives_the_logits_of_a_resident_one(model: Run) -> None:
     resident, mapped = model(NEXT, HYBRID), model(NEXT, HYBRID, ngram_table="mmap")
     source = mapped.family.supports.ngram_table
