@@ -1,10 +1,12 @@
 """Whole models at full size on an accelerator: random weights made on the device, decode at several streams, prefill.
 
-    python -m bench.decode 27b-fp8 27b-nvfp4 [--streams 1,4,8,16] [--prefill 2048] [--kernels triton] [--record]
+    python -m bench.decode 27b-fp8 27b-nvfp4 [--streams 1,4,8,16] [--prefill 2048] [--kernels triton] [--partner]
+        [--record]
 
 The step is the one that is served (`Core.step`), with its host side: building a batch, reading picks. A step's
 bytes are the weights that it must read once, and the state: K/V of the context, and what recurrent layers read and
 write. `fraction` is of the read bandwidth of the same run. Values are random and of the size that trained ones have.
+`--partner` runs the same config through transformers first, in bfloat16.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 from bench.device import events, read_bandwidth, table
 from bench.published import FORMATS, QWEN38_27B
 from bench.random_weights import random_weight
+from bench.transformers_gpu import rows_beside
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.checkpoint.traffic import weight_traffic
@@ -48,6 +51,7 @@ CONTEXT = 256  # tokens of every stream before decoding
 STEPS = 48  # timed decode steps
 WARM = 8  # steps before the clock runs
 CACHE = 1024  # tokens of the pool for each stream
+PARTNER_SECONDS = 120.0
 
 
 def weights_of(tree: SpecTree) -> dict[str, Any]:
@@ -220,6 +224,18 @@ def measured(
         yield partial(prefill_row, name, core, nbytes, tokens, read)
 
 
+def partner_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What transformers takes, once for each config; before JAX has the memory."""
+    found: list[dict[str, Any]] = []
+    for name, raw in {name.split("-")[0]: MODELS[name][1] for name in options.models}.items():
+        config = {**raw["text_config"], **options.change}
+        try:
+            found += rows_beside(name, config, CONTEXT, options.streams, options.prefill, PARTNER_SECONDS)
+        except RuntimeError as error:
+            print(error, flush=True)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
 
@@ -232,15 +248,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prefill", type=numbers, default=[2048])
     parser.add_argument("--profile", type=numbers, default=[], help="print the kernels of a step of so many streams")
     parser.add_argument("--kernels", default="triton")
+    parser.add_argument("--partner", action="store_true", help="transformers with the same config, too")
     parser.add_argument("--layers", type=int, help="only so many layers, to try the script")
     parser.add_argument("--record", action="store_true", help="write bench/records/<device>/decode.json")
     parser.add_argument("--device", help="how the record calls the accelerator")
     parser.add_argument("--records", type=Path, help="the folder of records, instead of bench/records")
     options = parser.parse_args(arguments)
     options.change = {} if options.layers is None else {"num_hidden_layers": options.layers, "vocab_size": 4096}
+    beside = partner_rows(options) if options.partner else []
     memory = read_bandwidth()
     print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
+    for row in beside:
+        rows.append(row | {"fraction": row["gbps"] / memory["gbps"]})
+        print(rows[-1], flush=True)
     extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
     failed = False
     with ThreadPoolExecutor(len(options.models)) as threads:
