@@ -2,9 +2,9 @@
 
     python -m bench.transformers_gpu < work.json
 
-`work.json` has "config" (a text config), "context", "steps", "streams" and "prefill". Prints one JSON object on the last
-line: the bytes of the weights that a step reads, what ran, and the timings as `bench.transformers_cpu` makes them: the
-library's own modules and cache, eager, with the kernels it finds installed.
+`work.json` has "config" (a text config), "context", "steps", "streams" and "prefill". Prints one JSON object on its
+last line: the bytes of the weights that a step reads, what ran, and the timings as `bench.transformers_cpu` makes them:
+the library's own modules and cache, eager, with the kernels it finds installed.
 """
 
 from __future__ import annotations
