@@ -195,7 +195,7 @@ class Core:
         """`batch` with the rows of a table that stays in its files, if there is one."""
         if self._reader is None:
             return batch
-        if min(batch.rows.token[: batch.used], default=0) < 0:
+        if batch.rows.token[: batch.used].min(initial=0) < 0:
             raise ValueError("a core that reads its n-grams from files needs every token, and cannot take picks")
         texts = [(self._keeper.before(segment), segment.tokens) for segment in segments]
         found = self._reader.rows(texts, len(batch.rows.token)).astype(self.kernels.stored, copy=False)
