@@ -20,7 +20,7 @@ from dgpp.kernels.stored import stored_as
 from dgpp.layers.taps import Taps
 from dgpp.models.state import Room
 from dgpp.world import Single
-from tests.models.qwen import LARGE, MODELS, directory_of, slow_if
+from tests.models.qwen import MODELS, directory_of, slow_if
 from tests.oracles import qwen
 from tests.oracles.reading import decoded
 from tests.tiny import tokens
@@ -30,7 +30,7 @@ ROOM = Room(pages=3, page_tokens=PAGE, slots=1, verify_rows=2)
 IDS = tokens(LENGTH, seed=3)
 
 
-@pytest.fixture(scope="module", params=[slow_if(made[0] == LARGE, made) for made in MODELS], ids="/".join)
+@pytest.fixture(scope="module", params=[MODELS[0], *(slow_if(True, made) for made in MODELS[1:])], ids="/".join)
 def opened(request: pytest.FixtureRequest) -> Opened:
     settings = CoreSettings(slots=1, pool_tokens=48, page_tokens=PAGE, row_families=(LENGTH,))
     return open_model(str(directory_of(*request.param)), settings, select("reference"), draft=True)
