@@ -27,9 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.device import events, read_bandwidth, table
+from bench.partners import PartnerError
 from bench.published import FORMATS, QWEN38_27B
 from bench.random_weights import random_weight
-from bench.transformers_gpu import rows_beside
+from bench.transformers_gpu import beside
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
 from dgpp.checkpoint.traffic import weight_traffic
@@ -135,17 +136,20 @@ def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: f
         core.pool.release(slot)
     median = statistics.median(seconds[WARM:])
     nbytes = weight_bytes + state_bytes(core, streams, CONTEXT + WARM + STEPS // 2)
-    return {
-        "name": f"{name}, decode, {streams} {'stream' if streams == 1 else 'streams'}",
-        "seconds": median,
-        "bytes": nbytes,
-        "gbps": nbytes / median / 1e9,
-        "fraction": nbytes / median / 1e9 / read,
-        "streams": streams,
-        "ms_per_step": 1e3 * median,
-        "tokens_per_second": streams / median,
-        "finite": "yes" if min(last) >= 0 else "no",
-    }
+    row = finished(name, "decode", streams, median, nbytes, read)
+    return row | {"finite": "yes" if min(last) >= 0 else "no"}
+
+
+def finished(
+    name: str, kind: str, size: int, seconds: float, nbytes: float, read: float, engine: str = ""
+) -> dict[str, Any]:
+    """A row of the record: a decode step of `size` streams, or a prompt ("prefill") of `size` tokens."""
+    what = f"{size} tokens" if kind == "prefill" else f"{size} {'stream' if size == 1 else 'streams'}"
+    row = {"name": f"{name}, {kind}, {what}{engine}", "seconds": seconds, "bytes": nbytes}
+    row |= {"gbps": nbytes / seconds / 1e9, "fraction": nbytes / seconds / 1e9 / read}
+    if kind == "decode":
+        row |= {"streams": size, "ms_per_step": 1e3 * seconds}
+    return row | {"tokens_per_second": size / seconds}
 
 
 def profile(core: Core, streams: int) -> str:
@@ -169,15 +173,7 @@ def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: f
         core.step([Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))]).picks.tolist()
         seconds.append(time.perf_counter() - started)
     core.pool.release(0)
-    median = statistics.median(seconds[1:])
-    return {
-        "name": f"{name}, prefill, {tokens} tokens",
-        "seconds": median,
-        "bytes": weight_bytes,
-        "gbps": weight_bytes / median / 1e9,
-        "fraction": weight_bytes / median / 1e9 / read,
-        "tokens_per_second": tokens / median,
-    }
+    return finished(name, "prefill", tokens, statistics.median(seconds[1:]), weight_bytes, read)
 
 
 def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
@@ -224,16 +220,25 @@ def measured(
         yield partial(prefill_row, name, core, nbytes, tokens, read)
 
 
-def partner_rows(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What transformers takes, once for each config; before JAX has the memory."""
-    found: list[dict[str, Any]] = []
+def beside_models(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What `bench.transformers_gpu` finds for each config, by name; before JAX has the memory."""
+    found: dict[str, dict[str, Any]] = {}
     for name, raw in {name.split("-")[0]: MODELS[name][1] for name in options.models}.items():
         config = {**raw["text_config"], **options.change}
         try:
-            found += rows_beside(name, config, CONTEXT, options.streams, options.prefill, PARTNER_SECONDS)
-        except RuntimeError as error:
+            found[name] = beside(config, CONTEXT, options.streams, options.prefill, PARTNER_SECONDS)
+        except PartnerError as error:
             print(error, flush=True)
     return found
+
+
+def partner_rows(name: str, found: dict[str, Any], read: float) -> list[dict[str, Any]]:
+    """Rows for the record of what `bench.transformers_gpu` found."""
+    engine = f": {found['engine']}"
+    return [
+        finished(name, timing["kind"], timing["size"], timing["seconds"], found["bytes"], read, engine)
+        for timing in found["timings"]
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -255,13 +260,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=Path, help="the folder of records, instead of bench/records")
     options = parser.parse_args(arguments)
     options.change = {} if options.layers is None else {"num_hidden_layers": options.layers, "vocab_size": 4096}
-    beside = partner_rows(options) if options.partner else []
+    partners = beside_models(options) if options.partner else {}
     memory = read_bandwidth()
     print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
-    for row in beside:
-        rows.append(row | {"fraction": row["gbps"] / memory["gbps"]})
-        print(rows[-1], flush=True)
+    for name, found in partners.items():
+        beside_ours = partner_rows(name, found, memory["gbps"])
+        print(*beside_ours, sep="\n", flush=True)
+        rows += beside_ours
     extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
     failed = False
     with ThreadPoolExecutor(len(options.models)) as threads:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.work import Timing, Work
 
@@ -65,3 +68,16 @@ def _run(command: list[str], text: str | None = None) -> str:
     if done.returncode != 0:
         raise PartnerError(f"{' '.join(command)} failed with status {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
+
+
+def printed(module: str, arguments: Sequence[str], seconds: float, text: str = "") -> Any:
+    """What a module of ours, run by this interpreter in a process of its own with `text` as its input, prints as JSON
+    on its last line. Raises PartnerError when it fails or takes longer than `seconds`."""
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise PartnerError(f"{module}: not done in {seconds:g} s") from None
+    if done.returncode:
+        raise PartnerError(f"{module}: {done.stderr[-600:]}")
+    return json.loads(done.stdout.splitlines()[-1])

@@ -13,10 +13,11 @@ product with a weight of its own, PASS_BYTES of them in all:
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from bench.partners import printed
 
 PASS_BYTES = 1 << 29
 WARM_PASSES = 2
@@ -24,16 +25,9 @@ PASSES = 3
 
 
 def partners(n: int, k: int, rows: Sequence[int], seconds: float) -> list[dict[str, Any]]:
-    """The rows that a process of its own prints; a row of a partner that failed has `error`. Raises RuntimeError when
+    """The rows that a process of its own prints; a row of a partner that failed has `error`. Raises PartnerError when
     the process fails or takes longer."""
-    command = [sys.executable, "-m", "bench.partners_gpu", str(n), str(k), ",".join(map(str, rows))]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"bench.partners_gpu: not done in {seconds} s") from None
-    if done.returncode:
-        raise RuntimeError(f"bench.partners_gpu: {done.stderr[-400:]}")
-    return list(json.loads(done.stdout.splitlines()[-1]))
+    return list(printed("bench.partners_gpu", (str(n), str(k), ",".join(map(str, rows))), seconds))
 
 
 def _seconds(call: Callable[[Any], Any], weights: Sequence[Any]) -> float:

@@ -12,39 +12,26 @@ from __future__ import annotations
 import importlib.util
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from bench.partners import printed
 
 WARM = 3  # steps, and prompts, before the clock runs
 PROMPTS = 3
 
 
-def rows_beside(
-    name: str, config: dict[str, Any], context: int, streams: Sequence[int], prefill: Sequence[int], seconds: float
-) -> list[dict[str, Any]]:
-    """Rows for `bench.decode`'s record, without `fraction`. Raises RuntimeError when the process fails or takes longer.
+def beside(
+    config: dict[str, Any], context: int, streams: Sequence[int], prefill: Sequence[int], seconds: float
+) -> dict[str, Any]:
+    """What the process prints: "engine", "bytes" and "timings". Raises PartnerError when it fails or takes longer.
 
     To be called before this process takes the accelerator's memory.
     """
     work = {"config": config, "context": context, "steps": 16, "streams": list(streams), "prefill": list(prefill)}
-    command = [sys.executable, "-m", "bench.transformers_gpu"]
-    try:
-        done = subprocess.run(command, input=json.dumps(work), capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"bench.transformers_gpu: not done in {seconds:g} s") from None
-    if done.returncode:
-        raise RuntimeError(f"bench.transformers_gpu: {done.stderr[-600:]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    rows = []
-    for timing in found["timings"]:
-        size, took = timing["size"], timing["seconds"]
-        what = f"{size} {'stream' if size == 1 else 'streams'}" if timing["kind"] == "decode" else f"{size} tokens"
-        row = {"name": f"{name}, {timing['kind']}, {what}: {found['engine']}", "seconds": took, "bytes": found["bytes"]}
-        row |= {"gbps": found["bytes"] / took / 1e9, "tokens_per_second": size / took}
-        rows.append(row | ({"ms_per_step": 1e3 * took, "streams": size} if timing["kind"] == "decode" else {}))
-    return rows
+    found: dict[str, Any] = printed("bench.transformers_gpu", (), seconds, json.dumps(work))
+    return found
 
 
 def _timings(model: Any, work: dict[str, Any], device: Any) -> Iterator[dict[str, Any]]:
