@@ -42,6 +42,7 @@ class Kernels:
     sparse_attention: Callable[..., tuple[jax.Array, Any, Any]]
     gather_rows: Callable[..., jax.Array]
     normed: Callable[..., Any]
+    added_normed: Callable[..., tuple[jax.Array, Any]]
     gated_normed: Callable[..., Any]
     swiglu_parts: Callable[..., Any]
     opened: Callable[..., Any]
@@ -67,7 +68,7 @@ def _reference() -> Kernels:
     from dgpp.kernels.gated.reference import opened, swiglu_parts
     from dgpp.kernels.gather.reference import gather_rows
     from dgpp.kernels.linear.reference import linear, linear_leaves
-    from dgpp.kernels.norm.reference import gated_normed, normed
+    from dgpp.kernels.norm.reference import added_normed, gated_normed, normed
     from dgpp.kernels.recurrence.inputs import delta_inputs
     from dgpp.kernels.recurrence.reference import gated_delta
     from dgpp.kernels.route.reference import route
@@ -89,6 +90,7 @@ def _reference() -> Kernels:
         sparse_attention,
         gather_rows,
         normed,
+        added_normed,
         gated_normed,
         swiglu_parts,
         opened,
@@ -128,7 +130,7 @@ def _triton() -> Kernels:
     from dgpp.kernels.experts.triton import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
     from dgpp.kernels.gated.triton import opened, swiglu_parts
     from dgpp.kernels.linear.triton import linear, linear_leaves, products
-    from dgpp.kernels.norm.triton import gated_normed, normed
+    from dgpp.kernels.norm.triton import added_normed, gated_normed, normed
     from dgpp.kernels.pick.triton import likeliest
     from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta
     from dgpp.kernels.route.triton import route
@@ -150,6 +152,7 @@ def _triton() -> Kernels:
         select_blocks=select_blocks,
         sparse_attention=sparse_attention,
         normed=normed,
+        added_normed=added_normed,
         gated_normed=gated_normed,
         swiglu_parts=swiglu_parts,
         opened=opened,

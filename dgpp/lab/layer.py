@@ -30,6 +30,7 @@ from dgpp.engine.settings import CoreSettings
 from dgpp.kernels import Kernels, default
 from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.stored import stored_as
+from dgpp.layers.residual import settled
 from dgpp.layers.taps import Taps
 from dgpp.models import Family, family_of
 from dgpp.models.runs import weights_of_layer
@@ -75,7 +76,8 @@ class Blocks:
     def _part(self, name: str, kind: Any, w: Any, layer: Any, h: Any, state: Any, constants: Any, rows: Any) -> Any:
         half = self.family.halves[name]
         with stored_as(self._kernels.stored):
-            return half(self.config, kind, w, layer, h, state, constants, rows, Single(), self._kernels, Taps())
+            h, state = half(self.config, kind, w, layer, h, state, constants, rows, Single(), self._kernels, Taps())
+            return settled(h), state
 
     def rows(self, tokens: Sequence[int]) -> HandRows:
         """The rows of T tokens, one sequence from position 0, with an empty state that holds them."""

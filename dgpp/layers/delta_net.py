@@ -15,7 +15,9 @@ import jax
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear import Ranges
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.rows import Phase, Rows
@@ -63,7 +65,7 @@ def delta_net(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(bf16 [R, D], state) from the normed hidden state `x` bf16 [R, D].
+    """(the leaves of the output, [4, R, D]; state) from the normed hidden state `x` bf16 [R, D].
 
     `w` holds the module's tensors by their names in the checkpoint, stacked over layers: in_proj_qkv [2*K*dk + V*dv, D]
     (q, k and v rows, each head by head), in_proj_z [V*dv, D], in_proj_a and in_proj_b [V, D], conv1d [C, 1, width],
@@ -92,9 +94,10 @@ def delta_net(
     taps("delta.o", lambda: to_bf16(o))
     out_proj = w["out_proj"]
     y = kernels.gated_normed(
-        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=((out_proj, out_ranges),)
+        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=(Feed(out_proj, out_ranges, layer),)
     )
     taps("delta.norm", y)
-    leaves = to_bf16(kernels.linear_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
+    leaves = world.leaves(kernels.linear_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
+    taps("delta.out", lambda: folded(leaves))
     after: dict[str, Any] = {"delta.s": held.s, "delta.k": held.k, "delta.v": held.v, "delta.gates": held.gates}
-    return taps("delta.out", world.fold(leaves)), {**state, **after, "delta.conv": conv}
+    return leaves, {**state, **after, "delta.conv": conv}

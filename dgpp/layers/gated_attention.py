@@ -15,7 +15,9 @@ import jax
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
 from dgpp.kernels.attention.inputs import Projected
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear import Ranges
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 from dgpp.layers.taps import Taps
@@ -53,7 +55,8 @@ def gated_attention(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(bf16 [R, D], state) from the normed hidden state `x` bf16 [R, D]; causal attention over the planes "k", "v".
+    """(the leaves of the output, [4, R, D]; state) from the normed hidden state `x` bf16 [R, D]: causal attention over
+    the planes "k", "v".
 
     `w` holds q_proj [2*H*Dh, D], k_proj, v_proj [K*Dh, D], q_norm, k_norm [Dh] and o_proj [D, H*Dh], stacked over
     layers. `angles` are the rows' cosines and sines (`Rope.angles`). `layer` is the layer's number and `state_layer`
@@ -99,9 +102,10 @@ def gated_output(
     kernels: Kernels,
     taps: Taps,
 ) -> jax.Array:
-    """o_proj(bf16(mix) * bf16(sigmoid(gate))), bf16 [R, D], from the mixed values float32 [R, H, Dh]."""
+    """The leaves of o_proj(bf16(mix) * bf16(sigmoid(gate))), [4, R, D], from the mixed values float32 [R, H, Dh]."""
     taps("attn.mix", lambda: to_bf16(mix))
-    gated = kernels.opened(mix, gate, rows, feeds=((o_proj, out_ranges),))
+    gated = kernels.opened(mix, gate, rows, feeds=(Feed(o_proj, out_ranges, layer),))
     taps("attn.gated", gated)
-    leaves = to_bf16(kernels.linear_leaves(gated, o_proj, o_proj.place(layer), rows.used, out_ranges))
-    return taps("attn.out", world.fold(leaves))
+    leaves = world.leaves(kernels.linear_leaves(gated, o_proj, o_proj.place(layer), rows.used, out_ranges))
+    taps("attn.out", lambda: folded(leaves))
+    return leaves

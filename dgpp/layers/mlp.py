@@ -8,10 +8,11 @@ import jax
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.leaves import folded
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rows import Rows
-from dgpp.kernels.stored import to_bf16
 from dgpp.layers.taps import Taps
 from dgpp.world import World
 
@@ -26,7 +27,7 @@ def mlp(
     kernels: Kernels,
     taps: Taps,
 ) -> jax.Array:
-    """down(silu(gate(x)) * up(x)), bf16 [R, D] from bf16 [R, D]. `w` is stacked over layers; `layer` picks one.
+    """The leaves of down(silu(gate(x)) * up(x)), [4, R, D] from bf16 [R, D]. `w` is stacked over layers.
 
     `ranges` are the leaves of this rank's part of F. Gate and up stay float32 until their product.
     """
@@ -34,7 +35,8 @@ def mlp(
     gate, up = kernels.products(x, (w["gate_proj"], w["up_proj"]), layer, rows.used)
     taps("mlp.gate", lambda: summed(gate))
     taps("mlp.up", lambda: summed(up))
-    act = kernels.swiglu_parts(gate, up, rows, feeds=((down, ranges),))
+    act = kernels.swiglu_parts(gate, up, rows, feeds=(Feed(down, ranges, layer),))
     taps("mlp.act", act)
-    leaves = to_bf16(kernels.linear_leaves(act, down, down.place(layer), rows.used, ranges))
-    return taps("mlp.out", world.fold(leaves))
+    leaves = world.leaves(kernels.linear_leaves(act, down, down.place(layer), rows.used, ranges))
+    taps("mlp.out", lambda: folded(leaves))
+    return leaves

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
+from dgpp.kernels.leaves import folded
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.rounding import rounded, sigmoid_f32
@@ -39,7 +41,7 @@ def moe(
     kernels: Kernels,
     taps: Taps,
 ) -> jax.Array:
-    """The experts' mixture of `x`, bf16 [R, D] from bf16 [R, D].
+    """The leaves of the experts' mixture of `x`, [4, R, D] from bf16 [R, D].
 
     `w` holds the module's tensors by their names in the checkpoint, stacked over layers: "gate" [E, D] (the router),
     "experts": {"gate_proj", "up_proj" [E, I, D], or both as "gate_up_proj" [E, 2I, D] with the gate's rows first;
@@ -59,18 +61,20 @@ def moe(
     taps("moe.weights", weights)
     opened, down = _opened(w["experts"]), w["experts"]["down_proj"]
     places = [weight.place(layer) for weight in opened]
-    feeds = ((down, expert_ranges),)
+    feeds = (Feed(down, expert_ranges, layer),)
     act = kernels.grouped_gated(x, experts, opened, places, used, zero, feeds=feeds)
     taps("moe.act", act)
     total = kernels.grouped_down(act, experts, weights, down, down.place(layer), used, expert_ranges, zero)
 
     down = shared["down_proj"]
-    act = kernels.swiglu_parts(*both, rows, feeds=((down, shared_ranges),), thrice=True)
+    act = kernels.swiglu_parts(*both, rows, feeds=(Feed(down, shared_ranges, layer),), thrice=True)
     taps("moe.shared_act", act)
     gate = to_bf16(summed(share)).astype(jnp.float32)
     gate = taps("moe.shared_weight", to_bf16(sigmoid_f32(gate, zero))).astype(jnp.float32)
     one = kernels.linear_leaves(act, down, down.place(layer), used, shared_ranges)
-    return taps("moe.out", world.fold(to_bf16(total + rounded(one * gate, zero))))
+    leaves = world.leaves(total + rounded(one * gate, zero))
+    taps("moe.out", lambda: folded(leaves))
+    return leaves
 
 
 def readers(w: Mapping[str, Any]) -> list[Weight]:

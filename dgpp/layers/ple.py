@@ -1,7 +1,7 @@
 """The per-layer embedding: hashed n-grams that gate themselves into the branches of the residual stream.
 
 Equations: `Qwen4ExpTextPLELayer` of transformers 5.24; the key and value projections are row-parallel over hash heads,
-four leaves added by the world's fold. Rounding points: projections, norms, every product of key and query, their sum,
+four leaves that are folded. Rounding points: projections, norms, every product of key and query, their sum,
 the quotient, the root, the sigmoid, u, the convolution, its silu and both sums are bf16.
 """
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from dgpp.formats import Weight
 from dgpp.kernels import Kernels
 from dgpp.kernels.gated.reference import silu
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear import Ranges
 from dgpp.kernels.norm.reference import group_rms_norm_1p, tree_sum
 from dgpp.kernels.rounding import divided, rounded, sigmoid_f32
@@ -69,7 +70,8 @@ def ple(
     zero = rows.zero
 
     def project(name: str) -> jax.Array:
-        return world.fold(to_bf16(kernels.linear_leaves(embedded, w[name], w[name].place(layer), rows.used, ranges)))
+        own = kernels.linear_leaves(embedded, w[name], w[name].place(layer), rows.used, ranges)
+        return folded(world.leaves(own))
 
     def norm(x: jax.Array, name: str) -> jax.Array:
         return group_rms_norm_1p(x, values_of(w[name], layer), count, eps, zero)

@@ -66,7 +66,7 @@ def sparse_attention(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(bf16 [R, D], state); arguments as in `dgpp.layers.gated_attention`, but for `angles`.
+    """(the leaves of the output, [4, R, D]; state); arguments as in `dgpp.layers.gated_attention`, but for `angles`.
 
     `w` also holds "indexer": {index_qk_proj [(heads + 1) * D', D], q heads first; q_layernorm, k_layernorm [D']}. The
     indexer is the same on every rank. A row attends to the `indexer_budget` tokens of its best blocks and to the tokens

@@ -20,11 +20,13 @@ from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.rope.reference import apply_rope
 from dgpp.kernels.rows import Rows
-from dgpp.kernels.stored import add_bf16, to_bf16
+from dgpp.kernels.stored import to_bf16
 from dgpp.layers.embed import embed
 from dgpp.layers.mlp import mlp
+from dgpp.layers.residual import Residual, normed_stream, settled
 from dgpp.layers.rope import Rope
 from dgpp.layers.taps import Taps
 from dgpp.models.family import ConfigError, Constants, Family
@@ -224,11 +226,12 @@ def forward(
     def body(kind: Any, w: Mapping[str, Weight], layer: jax.Array, carry: Any, inner: Taps) -> Any:
         for half in HALVES.values():
             carry = half(c, kind, w, layer, *carry, constants, rows, world, kernels, inner)
-        inner("out", carry[0])
+        inner("out", lambda: settled(carry[0]))
         return carry
 
     h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
-    return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)), state
+    _, x = norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)
+    return taps("final_norm", x), state
 
 
 def enter(c: LlamaConfig, weights: Mapping[str, Any], rows: Rows) -> jax.Array:
@@ -240,14 +243,13 @@ def norm(
     c: LlamaConfig,
     w: Weight,
     layer: jax.Array,
-    x: jax.Array,
+    h: jax.Array | Residual,
     rows: Rows,
     kernels: Kernels,
     readers: Iterable[Weight] = (),
-) -> Any:
-    """RMSNorm, bf16 [R, D]; `readers` are the matrices that will read it."""
-    feeds = [(reader, None) for reader in readers]
-    return kernels.normed(x, w, layer, c.rms_norm_eps, rows, centred=False, feeds=feeds)
+) -> tuple[jax.Array, Any]:
+    """(h, RMSNorm of it), bf16 [R, D]; `readers` are the matrices that will read it."""
+    return normed_stream(h, w, layer, c.rms_norm_eps, rows, kernels, centred=False, readers=readers)
 
 
 def attention_block(
@@ -255,18 +257,19 @@ def attention_block(
     kind: str,
     w: Mapping[str, Weight],
     layer: jax.Array,
-    h: jax.Array,
+    h: jax.Array | Residual,
     state: dict[str, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(h + attention(norm(h)), bf16 [R, D]; state). `w` is stacked over layers; `layer` picks one."""
+) -> tuple[Residual, dict[str, jax.Array]]:
+    """(h + attention(norm(h)); state). `w` is stacked over layers; `layer` picks one."""
     position = jnp.maximum(rows.rope[:, 0], 0)
     rope = constants["cos"][position], constants["sin"][position]
-    x = taps("attn_norm", norm(c, w["attn_norm"], layer, h, rows, kernels, [w[f"{name}_proj"] for name in "qkv"]))
+    h, x = norm(c, w["attn_norm"], layer, h, rows, kernels, [w[f"{name}_proj"] for name in "qkv"])
+    taps("attn_norm", x)
 
     def heads(name: str) -> jax.Array:  # bf16 [R, heads of this rank, Dh]
         y = to_bf16(kernels.linear(x, w[name], w[name].place(layer), rows.used))
@@ -282,8 +285,9 @@ def attention_block(
     )  # fmt: skip
     mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
     o_ranges = local_ranges(layer_specs(c)["o_proj"], world.size)
-    leaves = to_bf16(kernels.linear_leaves(mix, w["o_proj"], w["o_proj"].place(layer), rows.used, o_ranges))
-    return add_bf16(h, taps("attn.out", world.fold(leaves))), {"k": k_plane, "v": v_plane}
+    leaves = world.leaves(kernels.linear_leaves(mix, w["o_proj"], w["o_proj"].place(layer), rows.used, o_ranges))
+    taps("attn.out", lambda: folded(leaves))
+    return Residual(h, leaves), {"k": k_plane, "v": v_plane}
 
 
 def mlp_block(
@@ -291,19 +295,20 @@ def mlp_block(
     kind: str,
     w: Mapping[str, Weight],
     layer: jax.Array,
-    h: jax.Array,
+    h: jax.Array | Residual,
     state: dict[str, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(h + down(silu(gate(norm(h))) * up(norm(h))), bf16 [R, D]; state). `w` is stacked; `layer` picks one."""
+) -> tuple[Residual, dict[str, jax.Array]]:
+    """(h + down(silu(gate(norm(h))) * up(norm(h))); state). `w` is stacked; `layer` picks one."""
     readers = [w[name] for name in ("gate_proj", "up_proj")]
-    x = taps("mlp_norm", norm(c, w["mlp_norm"], layer, h, rows, kernels, readers))
+    h, x = norm(c, w["mlp_norm"], layer, h, rows, kernels, readers)
+    taps("mlp_norm", x)
     ranges = local_ranges(layer_specs(c)["down_proj"], world.size)
-    return add_bf16(h, mlp(w, layer, x, rows, ranges, world, kernels, taps)), state
+    return Residual(h, mlp(w, layer, x, rows, ranges, world, kernels, taps)), state
 
 
 HALVES: Mapping[str, Callable[..., Any]] = {"mixer": attention_block, "mlp": mlp_block}

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dgpp.layers.residual import Residual, settled
 from dgpp.layers.taps import Taps
 from dgpp.models.runs import layer_runs
 
@@ -51,7 +52,8 @@ def through_layers(weights: Mapping[str, Any], kinds: Sequence[Hashable], body: 
                 inner = taps.scoped()
                 carry = body(kind, stretch.weights, first + place, carry, inner)
                 seen.append(inner.seen)
-            return carry, seen
+            # What a scan carries from step to step is rows.
+            return jax.tree.map(settled, carry, is_leaf=lambda part: isinstance(part, Residual)), seen
 
         period = len(stretch.kinds)
         firsts = jnp.arange(stretch.start, stretch.stop, period, dtype=jnp.int32)

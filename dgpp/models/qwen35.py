@@ -21,7 +21,7 @@ from dgpp.formats import Weight
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.rows import Rows
-from dgpp.kernels.stored import add_bf16, to_bf16
+from dgpp.kernels.stored import to_bf16
 from dgpp.layers import delta_net as delta
 from dgpp.layers import gated_attention as attention
 from dgpp.layers.embed import embed
@@ -29,6 +29,7 @@ from dgpp.layers.mlp import mlp
 from dgpp.layers.moe import SITES as MOE_SITES
 from dgpp.layers.moe import moe
 from dgpp.layers.moe import readers as moe_readers
+from dgpp.layers.residual import Residual, normed_stream, settled
 from dgpp.layers.taps import Taps
 from dgpp.models.family import Constants, Draft, Family, Supports
 from dgpp.models.heads import head_index
@@ -189,11 +190,12 @@ def forward(
     def body(kind: Any, w: Mapping[str, Any], layer: jax.Array, carry: Any, inner: Taps) -> Any:
         for half in HALVES.values():
             carry = half(c, kind, w, layer, *carry, constants, rows, world, kernels, inner)
-        inner("out", carry[0])
+        inner("out", lambda: settled(carry[0]))
         return carry
 
     h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
-    return taps("final_norm", norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)), state
+    _, x = norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)
+    return taps("final_norm", x), state
 
 
 def kinds(c: HybridConfig) -> tuple[str, ...]:
@@ -210,14 +212,13 @@ def norm(
     c: HybridConfig,
     w: Weight,
     layer: jax.Array,
-    x: jax.Array,
+    h: jax.Array | Residual,
     rows: Rows,
     kernels: Kernels,
     readers: Iterable[Weight] = (),
-) -> Any:
-    """RMSNorm with 1 + w, bf16 [R, D]; `readers` are the matrices that will read it."""
-    feeds = [(reader, None) for reader in readers]
-    return kernels.normed(x, w, layer, c.rms_norm_eps, rows, centred=True, feeds=feeds)
+) -> tuple[jax.Array, Any]:
+    """(h, RMSNorm of it with 1 + w), bf16 [R, D]; `readers` are the matrices that will read it."""
+    return normed_stream(h, w, layer, c.rms_norm_eps, rows, kernels, centred=True, readers=readers)
 
 
 def mixer_block(
@@ -225,25 +226,26 @@ def mixer_block(
     kind: str,
     w: Mapping[str, Any],
     layer: jax.Array,
-    h: jax.Array,
+    h: jax.Array | Residual,
     state: dict[str, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(h + DeltaNet or attention of norm(h), bf16 [R, D]; state)."""
+) -> tuple[Residual, dict[str, jax.Array]]:
+    """(h + DeltaNet or attention of norm(h); state)."""
     part = w["delta_net" if kind == LINEAR else "attention"]
     readers = [part[name] for name in (delta if kind == LINEAR else attention).READERS]
-    x = taps("input_norm", norm(c, w["norms"]["input_norm"], layer, h, rows, kernels, readers))
+    h, x = norm(c, w["norms"]["input_norm"], layer, h, rows, kernels, readers)
+    taps("input_norm", x)
     if kind == LINEAR:
         place = place_among(c.linear_layers, layer)
         y, state = delta_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
     else:
         place = place_among(c.full_layers, layer)
         y, state = attention_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
-    return add_bf16(h, y), state
+    return Residual(h, y), state
 
 
 def delta_mixer(
@@ -259,7 +261,7 @@ def delta_mixer(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(gated DeltaNet of x, bf16 [R, D]; state). `place` is the layer's among the DeltaNet layers."""
+    """(the leaves of gated DeltaNet of x, [4, R, D]; state). `place` is the layer's among the DeltaNet layers."""
     ranges = local_ranges(delta_net_specs(c, LAYER, c.linear_layers)["out_proj"], world.size)
     key_index = constants["key_index"]
     return delta.delta_net(c, w, layer, x, rows, state, place, key_index, ranges, world, kernels, taps)
@@ -278,7 +280,7 @@ def attention_mixer(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(gated attention of x, bf16 [R, D]; state). `place` is the layer's among the attention layers."""
+    """(the leaves of gated attention of x, [4, R, D]; state). `place` is the layer's among the attention layers."""
     angles = c.rope.angles(constants["cos"], constants["sin"], rows.rope)
     ranges = local_ranges(attention_specs(c, LAYER, c.full_layers)["o_proj"], world.size)
     return attention.gated_attention(
@@ -291,22 +293,23 @@ def mlp_block(
     kind: str,
     w: Mapping[str, Any],
     layer: jax.Array,
-    h: jax.Array,
+    h: jax.Array | Residual,
     state: dict[str, jax.Array],
     constants: Mapping[str, jax.Array],
     rows: Rows,
     world: World,
     kernels: Kernels,
     taps: Taps,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(h + the dense MLP, or the mixture of experts, of norm(h), bf16 [R, D]; state)."""
+) -> tuple[Residual, dict[str, jax.Array]]:
+    """(h + the dense MLP, or the mixture of experts, of norm(h); state)."""
     part = w["mlp"]
     readers = [part[name] for name in ("gate_proj", "up_proj")] if c.moe is None else moe_readers(part)
-    x = taps("post_attention_norm", norm(c, w["norms"]["post_attention_norm"], layer, h, rows, kernels, readers))
+    h, x = norm(c, w["norms"]["post_attention_norm"], layer, h, rows, kernels, readers)
+    taps("post_attention_norm", x)
     if c.moe is not None:
-        return add_bf16(h, experts(c, w["mlp"], layer, x, rows, world, kernels, taps)), state
+        return Residual(h, experts(c, w["mlp"], layer, x, rows, world, kernels, taps)), state
     ranges = local_ranges(mlp_specs(c.hidden_size, c.intermediate_size, LAYER, ())["down_proj"], world.size)
-    return add_bf16(h, mlp(w["mlp"], layer, x, rows, ranges, world, kernels, taps)), state
+    return Residual(h, mlp(w["mlp"], layer, x, rows, ranges, world, kernels, taps)), state
 
 
 HALVES: Mapping[str, Callable[..., Any]] = {"mixer": mixer_block, "mlp": mlp_block}
@@ -323,7 +326,7 @@ def experts(
     kernels: Kernels,
     taps: Taps,
 ) -> jax.Array:
-    """The mixture of experts of x, bf16 [R, D]."""
+    """The leaves of the mixture of experts of x, [4, R, D]."""
     assert c.moe is not None
     routed, shared = (
         local_ranges(mlp_specs(c.hidden_size, size, LAYER, ())["down_proj"], world.size)
@@ -373,14 +376,15 @@ def draft(
     that of `hidden`.
     """
     w, layer = weights["mtp"], jnp.int32(0)
-    e = norm(c, w["pre_fc_norm_embedding"], layer, embed(weights["embed"], token), rows, kernels)
-    n = norm(c, w["pre_fc_norm_hidden"], layer, hidden, rows, kernels)
+    _, e = norm(c, w["pre_fc_norm_embedding"], layer, embed(weights["embed"], token), rows, kernels)
+    _, n = norm(c, w["pre_fc_norm_hidden"], layer, hidden, rows, kernels)
     h = to_bf16(kernels.linear(jnp.concatenate([e, n], axis=-1), w["fc"], layer, rows.used))
     layers = w["layers"]
-    x = norm(c, layers["norms"]["input_norm"], layer, h, rows, kernels)
+    h, x = norm(c, layers["norms"]["input_norm"], layer, h, rows, kernels)
     y, state = attention_mixer(c, layers["attention"], layer, x, constants, rows, state, layer, world, kernels, taps)
-    h, state = mlp_block(c, FULL, layers, layer, add_bf16(h, y), state, constants, rows, world, kernels, taps)
-    out = norm(c, w["norm"], layer, h, rows, kernels)
+    behind = Residual(h, y)
+    behind, state = mlp_block(c, FULL, layers, layer, behind, state, constants, rows, world, kernels, taps)
+    _, out = norm(c, w["norm"], layer, behind, rows, kernels)
     return out, out, state
 
 

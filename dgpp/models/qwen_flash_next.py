@@ -23,6 +23,7 @@ from dgpp.checkpoint.slicing import local_ranges
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.norm.reference import rms_norm_1p
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stacks import values_of
@@ -426,11 +427,13 @@ def mixer_block(
     assert s is not None
     if kind[0] == LINEAR:
         place = place_among(c.linear_layers, layer)
-        y, state = qwen35.delta_mixer(c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, taps)
+        leaves, state = qwen35.delta_mixer(
+            c, w["delta_net"], layer, x, constants, rows, state, place, world, kernels, taps
+        )
     else:
         place = place_among(c.full_layers, layer)
-        y, state = sparse_mixer(c, w["attention"], layer, x, constants, rows, state, place, world, kernels, taps)
-    return feed_branches(branches, s, y), state
+        leaves, state = sparse_mixer(c, w["attention"], layer, x, constants, rows, state, place, world, kernels, taps)
+    return feed_branches(branches, s, folded(leaves)), state
 
 
 def sparse_mixer(
@@ -446,7 +449,8 @@ def sparse_mixer(
     kernels: Kernels,
     taps: Taps,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """(gated attention of x over selected blocks, bf16 [R, D]; state). `place` is the layer's among its kind."""
+    """(the leaves of gated attention of x over selected blocks, [4, R, D]; state). `place` is the layer's among its
+    kind."""
     angles = partial(c.rope.angles, constants["cos"], constants["sin"])
     ranges = local_ranges(attention_specs(c, LAYER, c.full_layers)["o_proj"], world.size)
     return sparse_attention(
@@ -472,8 +476,8 @@ def experts_block(
         w["mlp_hyper_connection"], layer, branches, c.hc_count, c.rms_norm_eps, rows, kernels, taps, "mlp_hyper"
     )
     assert s is not None
-    y = qwen35.experts(c, w["mlp"], layer, x, rows, world, kernels, taps)
-    return feed_branches(branches, s, y), state
+    leaves = qwen35.experts(c, w["mlp"], layer, x, rows, world, kernels, taps)
+    return feed_branches(branches, s, folded(leaves)), state
 
 
 HALVES: Mapping[str, Callable[..., Any]] = {"table": table_block, "mixer": mixer_block, "mlp": experts_block}

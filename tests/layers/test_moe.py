@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dgpp.kernels import select
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.stored import stored_as
 from dgpp.layers.moe import SITES, moe
 from dgpp.layers.taps import Taps
 from dgpp.world import Single
-from dgpp.world.fold import fold_tree
 from tests.layers.segments import BF16, Segment, f64, gaussian, layer_rows, leaves, same, weight
 from tests.oracles import qwen
 from tests.oracles.reading import held
@@ -66,7 +66,7 @@ def program(kernels: str, fused: bool = True) -> Callable[..., Any]:
         taps = Taps(NAMED)
         with stored_as(k.stored):
             args = (rows, leaves(INNER), leaves(SHARED), Single(), k, taps)
-            y = moe(w, jnp.int32(1), x.astype(k.stored), TOP, *args)
+            y = folded(moe(w, jnp.int32(1), x.astype(k.stored), TOP, *args))
         return y, taps.seen
 
     return run
@@ -132,7 +132,7 @@ def test_experts_are_added_in_ascending_order_then_the_shared_one_and_rounded_on
         total = total + each[:, :, j] * np.asarray(weights).astype(np.float32)[:, j, None]
     shared = np.asarray(k.linear_leaves(shared_act, tree["shared_expert"]["down_proj"], one, used, leaves(SHARED)))
     total = total + shared * np.asarray(share).astype(np.float32)
-    assert same(fold_tree(jnp.asarray(total.astype(BF16)))[:T], y[:T])
+    assert same(folded(jnp.asarray(total))[:T], y[:T])
 
 
 def test_the_activation_has_the_two_roundings_of_the_reference_experts() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dgpp.kernels import select
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.rows import Phase
 from dgpp.kernels.stored import stored_as
 from dgpp.layers import gated_attention as dense
@@ -85,6 +86,7 @@ def program(kernels: str, selecting: bool, budget: int = BUDGET) -> Callable[...
                 y, after = sparse.sparse_attention(c, w, jnp.int32(2), x, angles, *rest)
             else:
                 y, after = dense.gated_attention(c, w, jnp.int32(2), x, angles(rows.rope), *rest)
+            y = folded(y)
         return y, after, taps.seen
 
     return run

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from jax.sharding import AxisType, PartitionSpec
 
-from dgpp.world import Mesh, Single, fold_tree
+from dgpp.kernels.leaves import folded
+from dgpp.world import Mesh, Single
 
 BF16 = ml_dtypes.bfloat16
 
@@ -22,7 +23,7 @@ def numpy_tree(leaves: np.ndarray) -> np.ndarray:
 def test_the_order_of_the_fold_is_the_tree_and_no_other() -> None:
     # The chain ((q0+q1)+q2)+q3 gives 1.0 and the tree 1.0078125 (the vector of E-2.2): an order is being tested.
     leaves = np.array([1, 2**-8, 1.5 * 2**-25, 1.5 * 2**-25], np.float32).astype(BF16).reshape(4, 1, 1)
-    assert float(fold_tree(jnp.asarray(leaves))[0, 0]) == 1.0078125
+    assert float(folded(jnp.asarray(leaves))[0, 0]) == 1.0078125
     q = leaves.astype(np.float32)
     assert float((((q[0] + q[1]) + q[2]) + q[3]).astype(BF16)[0, 0]) == 1.0
 
@@ -32,7 +33,7 @@ def test_the_order_of_the_fold_is_the_tree_and_no_other() -> None:
 def test_E_2_2_the_fold_equals_numpy_bit_for_bit(seed: int, scale: float) -> None:
     leaves = (np.random.default_rng(seed).standard_normal((4, 3, 8)) * scale).astype(BF16)
     leaves[2] = -leaves[1]  # cancellation
-    assert np.asarray(jax.jit(fold_tree)(leaves)).tobytes() == numpy_tree(leaves).tobytes()
+    assert np.asarray(jax.jit(folded)(leaves)).tobytes() == numpy_tree(leaves).tobytes()
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -40,14 +41,14 @@ def test_every_rank_of_a_mesh_folds_to_the_bits_of_world_1(size: int) -> None:
     leaves = np.random.default_rng(3).standard_normal((4, 5, 32)).astype(BF16)
     mesh = jax.make_mesh((size,), ("rank",), axis_types=(AxisType.Auto,), devices=jax.devices()[:size])
     mapped = jax.shard_map(
-        lambda x: Mesh(size).fold(x)[None],
+        lambda x: folded(Mesh(size).leaves(x))[None],
         mesh=mesh,
         in_specs=PartitionSpec("rank"),
         out_specs=PartitionSpec("rank"),
         check_vma=False,
     )
     ranks = np.asarray(jax.jit(mapped)(leaves))
-    expected = np.asarray(Single().fold(jnp.asarray(leaves)))
+    expected = np.asarray(folded(Single().leaves(jnp.asarray(leaves))))
     assert ranks.shape == (size, 5, 32)
     for rank in range(size):
         assert ranks[rank].tobytes() == expected.tobytes()

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from dgpp.kernels.experts.triton_groups import chosen, tile_of
 from dgpp.kernels.gated.triton_gated import swiglu_bf16
+from dgpp.kernels.gpu.parts import edges
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_prepare import store_operand
 from dgpp.kernels.linear.triton_product import tile
@@ -142,6 +143,7 @@ def activate(
     PARTS: tl.constexpr,
     CHOSEN: tl.constexpr,
     HELD: tl.constexpr,
+    LENGTH: tl.constexpr,
     FEED: tl.constexpr,
     BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
@@ -155,8 +157,7 @@ def activate(
     """Grid (RPAD, leaves, blocks of a leaf). Zeros for pairs whose expert is not here, and for rows that are none."""
     pair = tl.program_id(0)
     leaf = tl.program_id(1)
-    start = tl.load(bounds + 2 * leaf)
-    length = tl.load(bounds + 2 * leaf + 1) - start
+    start, length = edges(bounds, leaf, LENGTH)
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     live = tl.load(used) * CHOSEN
     here = chosen(experts, pair, live, P, HELD) >= 0

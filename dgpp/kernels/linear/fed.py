@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from dgpp.formats import Weight
 from dgpp.kernels.linear.ranges import Ranges
 
-Feed = tuple[Weight, Ranges | None]
-"""A matrix that reads the rows, and the K ranges of `linear_leaves`; None where it is read by `linear`."""
+
+class Feed(NamedTuple):
+    """A matrix that reads the rows, the K ranges of `linear_leaves` (None where it is read by `linear`), and the number
+    of the layer that it is read of, where it is known (int32 scalar): a kernel may then begin to fetch it."""
+
+    weight: Weight
+    ranges: Ranges | None = None
+    layer: jax.Array | None = None
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from dgpp.formats import Weight, format_named
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear import reference
 from dgpp.kernels.linear.arguments import check_linear, check_weight
-from dgpp.kernels.linear.fed import Fed, bare
+from dgpp.kernels.linear.fed import Fed, Feed, bare
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_form import bounds_of, count_of, fed, form_of, operand_in, steps_of
+from dgpp.kernels.linear.triton_form import bounds_of, common_length, count_of, fed, form_of, operand_in, steps_of
 from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
-from dgpp.kernels.linear.triton_tiles import Tile, tile_for
+from dgpp.kernels.linear.triton_tiles import FEW, Tile, tile_for
 
 MOST = 4  # matrices in a launch
 LARGEST_EVEN = 64  # common divisor of their sizes that a kernel is told of
@@ -61,7 +61,7 @@ def products(x: jax.Array | Fed, ws: Sequence[Weight], layer: jax.Array, used: j
     Rows are brought into each form that the matrices read them in once. Up to MOST matrices of one format share a
     launch: small ones fill what large ones leave of the device.
     """
-    x = fed(x, [(w, None) for w in ws], used)
+    x = fed(x, [Feed(w) for w in ws], used)
     outs: list[jax.Array | None] = [None] * len(ws)
     for some in _together(ws):
         whole = check_linear(x, ws[some[0]], layer, used)
@@ -92,15 +92,25 @@ def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Arr
         if own := own_kernel(format_named(w.format), ranges, w.shape[-1]):
             return own(bare(x), w, layer, used, ranges)
         return reference.linear_leaves(bare(x), w, layer, used, ranges)
-    return _product(x, [(w, layer)], found, used, ranges)[0]
+    return _product(x, [(w, layer)], found, used, ranges, leaves=True)[0]
 
 
 def _product(
-    x: jax.Array | Fed, ws: Sequence[tuple[Weight, jax.Array]], found: Recipe, used: jax.Array, ranges: Ranges
+    x: jax.Array | Fed,
+    ws: Sequence[tuple[Weight, jax.Array]],
+    found: Recipe,
+    used: jax.Array,
+    ranges: Ranges,
+    leaves: bool = False,
 ) -> list[jax.Array]:
-    """float32 [len(ranges), R, N] of matrices of one format and K at their layers."""
+    """float32 [len(ranges), R, N] of matrices of one format and K at their layers; `leaves`: of `linear_leaves`.
+
+    What decides the tile is known to who makes the form of the rows, which depends on it: whether they are read by
+    `linear_leaves`. Rows of bfloat16 have no form; there the number of outputs decides.
+    """
     rows = x.shape[0]
-    tile = tile_for(architecture(), found, rows)
+    few = sum(w.shape[0] for w, _ in ws) <= FEW if found.code == "bf16" else leaves
+    tile = tile_for(architecture(), found, rows, few)
     given = operand_of(x, found, tile, used, ranges)
     for w, layer in ws:
         check_linear(bare(x), w, layer, used)
@@ -140,16 +150,14 @@ def operand_of(
     """The operand of rows x bfloat16 [R, K]. Every `each` of them count as one of `used`."""
     rows, k = x.shape
     step, form = steps_of(found, tile), form_of(found, tile, rows, ranges)
-    lengths = [stop - start for start, stop in ranges]
-    even = all(pair == (i * lengths[0], (i + 1) * lengths[0]) for i, pair in enumerate(ranges))
     constants = {
         "K": k,
         "R": rows,
         "RPAD": form.rows if form else -(-rows // tile.rows) * tile.rows,
         "PADDED": form.padded if form else k,
-        "LENGTH": lengths[0] if even else 0,
+        "LENGTH": common_length(ranges),
         "ALIGN": alignment(ranges),
-        "TAIL": any(length % step for length in lengths),
+        "TAIL": any((stop - start) % step for start, stop in ranges),
         "CODE": CODES.index(found.code),
         "PLANES": found.planes,
         "SCALE": SCALES.index(found.kind),

@@ -70,6 +70,13 @@ def bounds_of(ranges: Ranges) -> jax.Array:
     return jnp.asarray(np.array(ranges, np.int32))
 
 
+def common_length(ranges: Ranges) -> int:
+    """The length of ranges that are equally long and follow each other from 0 on; else 0."""
+    length = ranges[0][1] - ranges[0][0]
+    even = all(pair == (i * length, (i + 1) * length) for i, pair in enumerate(ranges))
+    return length if even else 0
+
+
 def steps_of(found: Recipe, tile: Tile) -> int:
     """Weights along K in one step of the product kernel: except for bfloat16 one or two groups."""
     size = 2 if found.code in ("bf16", "f16") else 1
@@ -120,11 +127,13 @@ def operand_in(form: Form, x: jax.Array | Fed, used: jax.Array, each: int = 1) -
 def forms(feeds: Sequence[Feed], rows: int) -> list[Form]:
     """The forms that matrices will read rows in, each once, in the order of the matrices."""
     found: dict[Form, None] = {}
-    for weight, ranges in feeds:
+    for weight, ranges, _ in feeds:
         k = weight.shape[-1]
         kind = recipe(format_named(weight.format), ranges or ((0, k),), k)
         if kind is not None and not kind.rotated:
-            form = form_of(kind, tile_for(architecture(), kind, rows), rows, ranges or parts(kind, k))
+            form = form_of(
+                kind, tile_for(architecture(), kind, rows, ranges is not None), rows, ranges or parts(kind, k)
+            )
             if form is not None:
                 found[form] = None
     return list(found)

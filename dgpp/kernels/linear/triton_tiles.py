@@ -1,23 +1,29 @@
 """Tile sizes and instruction classes of the product kernel, as data per architecture: triton_tiles.json.
 
 The file holds, for each architecture and kind of weight (`kind_of`), the class of the matrix instruction, and a tile
-for each class of row counts: [columns, rows, bytes, warps, stages]. Tiles change speed, never bits, while they keep to
+for each class of row counts: [columns, rows, bytes, warps, stages]. Under "few" stand those for products of so few
+programs that each should have more of the weight under way: leaves of a row-parallel matrix, and matrices of bfloat16
+with FEW outputs. Tiles change speed, never bits, while they keep to
 the class: on sm_90 a multiple of 4 warps with 64 columns or more makes Triton choose `wgmma`; all else is `mma.sync`.
 `python -m bench.tune --write` chooses them on a device; those of sm_121 keep to its 99 KiB of shared memory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dgpp.kernels.linear.triton_recipe import GROUP, Recipe
 
 PATH = Path(__file__).with_suffix(".json")
 ROWS = (16, 32, 64, 128)
 """The classes of row counts: a batch takes the smallest that holds it, or the last."""
+FEW = 512
+"""Outputs of a router, or of the gates of a DeltaNet layer."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,22 @@ class Tuned:
 
     instruction: str  # "wgmma" or "mma.sync"
     tiles: Mapping[int, Tile]
+    few: Mapping[int, Tile] = field(default_factory=dict)
 
 
 def read(path: Path = PATH) -> dict[str, dict[str, Tuned]]:
     """The file's contents by architecture and kind."""
     return {
         architecture: {
-            kind: Tuned(entry["class"], {int(rows): Tile(*tile) for rows, tile in entry["tiles"].items()})
+            kind: Tuned(entry["class"], _tiles(entry["tiles"]), _tiles(entry.get("few", {})))
             for kind, entry in kinds.items()
         }
         for architecture, kinds in json.loads(path.read_text()).items()
     }
+
+
+def _tiles(entry: Mapping[str, Sequence[int]]) -> dict[int, Tile]:
+    return {int(rows): Tile(*tile) for rows, tile in entry.items()}
 
 
 def write(found: Mapping[str, Mapping[str, Tuned]], path: Path = PATH) -> None:
@@ -57,11 +68,11 @@ def write(found: Mapping[str, Mapping[str, Tuned]], path: Path = PATH) -> None:
     for architecture, kinds in found.items():
         lines = []
         for kind, tuned in kinds.items():
-            tiles = {
-                str(rows): [tile.columns, tile.rows, tile.bytes, tile.warps, tile.stages]
-                for rows, tile in tuned.tiles.items()
-            }
-            lines.append(f"    {json.dumps(kind)}: {json.dumps({'class': tuned.instruction, 'tiles': tiles})}")
+            entry: dict[str, Any] = {"class": tuned.instruction}
+            for name, tiles in (("tiles", tuned.tiles), ("few", tuned.few)):
+                if tiles:
+                    entry[name] = {str(rows): dataclasses.astuple(tile) for rows, tile in tiles.items()}
+            lines.append(f"    {json.dumps(kind)}: {json.dumps(entry)}")
         blocks.append(f"  {json.dumps(architecture)}: {{\n" + ",\n".join(lines) + "\n  }")
     path.write_text("{\n" + ",\n".join(blocks) + "\n}\n")
 
@@ -88,6 +99,9 @@ def tuned_for(architecture: str, found: Recipe) -> Tuned:
     return TILES[architecture][kind_of(found)]
 
 
-def tile_for(architecture: str, found: Recipe, rows: int) -> Tile:
-    """The tile for `rows` rows. Raises ValueError for an architecture without tiles."""
-    return tuned_for(architecture, found).tiles[next((size for size in ROWS if size >= rows), ROWS[-1])]
+def tile_for(architecture: str, found: Recipe, rows: int, few: bool = False) -> Tile:
+    """The tile for `rows` rows, in a product of few programs or not. Raises ValueError for an architecture without
+    tiles."""
+    tuned = tuned_for(architecture, found)
+    size = next((size for size in ROWS if size >= rows), ROWS[-1])
+    return tuned.few.get(size, tuned.tiles[size]) if few else tuned.tiles[size]

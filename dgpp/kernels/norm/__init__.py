@@ -1,6 +1,7 @@
 """norm: RMSNorm in its forms, as ops of a layer.
 
     normed(x, weight, layer, eps, rows, centred=, feeds=) -> bf16 [R, D]
+    added_normed(h, leaves, weight, layer, eps, rows, centred=, feeds=) -> (bf16 [R, D], bf16 [R, D])
     gated_normed(o, z, weight, layer, eps, act, rows, feeds=) -> bf16 [R, V * dv]
 
 `weight` is stacked over layers, `layer` picks one; `feeds` are the matrices that will read the rows (`Feed`), for

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.rounding import exp_f32, rounded, sigmoid_f32
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stacks import values_of
-from dgpp.kernels.stored import to_bf16
+from dgpp.kernels.stored import add_bf16, to_bf16
 
 
 def tree_sum(x: jax.Array) -> jax.Array:
@@ -31,6 +32,22 @@ def normed(
 ) -> jax.Array:
     """`rms_norm` of x bf16 [R, D], or `rms_norm_1p` where the weights are `centred` at 0: bf16 [R, D]."""
     return (rms_norm_1p if centred else rms_norm)(x, values_of(weight, layer), eps, rows.zero)
+
+
+def added_normed(
+    h: jax.Array,
+    leaves: jax.Array,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    rows: Rows,
+    *,
+    centred: bool,
+    feeds: Sequence[Feed] = (),
+) -> tuple[jax.Array, jax.Array]:
+    """(s, `normed` of it) of s = bf16(h + `folded(leaves)`): h bf16 [R, D], leaves [4, R, D]."""
+    s = add_bf16(h, folded(leaves))
+    return s, normed(s, weight, layer, eps, rows, centred=centred)
 
 
 def gated_normed(

@@ -9,13 +9,17 @@ import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels.gpu.launch import Out, launch
+from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.triton_feed import plan
 from dgpp.kernels.norm import reference
 from dgpp.kernels.norm.triton_norm import gated_heads, normed_rows
 from dgpp.kernels.rows import Rows
+from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
+ADDING_WARPS = 8
+MOST_ROWS = 64
 SPAN = 128  # columns that lie across a warp in the sum of a row
 LARGEST = 1 << 14  # columns that one program holds
 
@@ -25,24 +29,61 @@ def normed(
 ) -> jax.Array | Fed:
     """bf16 [R, D]; arguments, order and bits as in `dgpp.kernels.norm`. Wider rows than LARGEST run as the reference
     does."""
-    count, d = x.shape
-    if d > LARGEST:
+    if x.shape[-1] > LARGEST:
         return reference.normed(x, weight, layer, eps, rows, centred=centred, feeds=feeds)
+    return _normed(x, None, weight, layer, eps, rows, centred, feeds)[1]
+
+
+def added_normed(
+    h: jax.Array,
+    leaves: jax.Array,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    rows: Rows,
+    *,
+    centred: bool,
+    feeds: Sequence[Feed] = (),
+) -> tuple[jax.Array, jax.Array | Fed]:
+    """(bf16 [R, D], bf16 [R, D]); arguments, order and bits as in `dgpp.kernels.norm`. One launch for up to MOST_ROWS
+    rows; every program of a row adds all of it, so with more rows XLA adds first."""
+    if h.shape[-1] > LARGEST or h.shape[0] > MOST_ROWS:
+        total = add_bf16(h, folded(leaves))
+        return total, normed(total, weight, layer, eps, rows, centred=centred, feeds=feeds)
+    return _normed(h, leaves, weight, layer, eps, rows, centred, feeds)
+
+
+def _normed(
+    h: jax.Array,
+    leaves: jax.Array | None,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    rows: Rows,
+    centred: bool,
+    feeds: Sequence[Feed],
+) -> tuple[jax.Array, jax.Array | Fed]:
+    """(h with the fold of the leaves, if there are any; its norm)."""
+    count, d = h.shape
     given = plan(feeds, count, ((0, d),))
     levels = (d - 1).bit_length()
     values = weight.arrays["values"]
-    out, *operand = launch(
+    sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
+    warps = WARPS if leaves is None else ADDING_WARPS
+    fixed = (weight.place(layer), given.bounds, rows.used)
+    total, out, *operand = launch(
         normed_rows,
-        (x, values, weight.place(layer), given.bounds, rows.used),
-        (Out((count, d), jnp.bfloat16), *given.outs),
+        (h, h if leaves is None else leaves, values, *fixed, *given.next.arguments(rows.used)),
+        (sums, Out(h.shape, h.dtype), *given.outs),
         given.grid,
-        {"LAYERS": values.size // d, "R": count, "D": d, "EPS": eps, "CENTRED": centred}
+        {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
+        | given.fetching(warps)
         | {"WIDTH": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
-        warps=WARPS,
+        warps=warps,
         stages=1,
     )
-    return given.fed(out, *operand)
+    return h if leaves is None else total, given.fed(out, *operand)
 
 
 def gated_normed(
@@ -65,12 +106,13 @@ def gated_normed(
     values = weight.arrays["values"]
     out, *operand = launch(
         gated_heads,
-        (o, z, values, weight.place(layer), given.bounds, rows.used),
+        (o, z, values, weight.place(layer), given.bounds, rows.used, *given.next.arguments(rows.used)),
         (Out((count, heads * dv), jnp.bfloat16), *given.outs),
         given.grid,
         {"LAYERS": values.size // dv, "PARTS": z.shape[0], "R": count, "V": heads, "DV": dv, "EPS": eps}
         | {"SWISH": act == "swish"}
         | given.constants
+        | given.fetching(WARPS)
         | {"LEVELS": dv.bit_length() - 1},
         warps=WARPS,
         stages=1,

@@ -6,27 +6,58 @@ import triton
 import triton.language as tl
 
 from dgpp.kernels.gpu.gates import sigmoid, silu
-from dgpp.kernels.gpu.parts import added
+from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
+from dgpp.kernels.linear.triton_ahead import fetch
 from dgpp.kernels.linear.triton_prepare import store_operand
+
+
+@triton.jit
+def stream(
+    x: tl.tensor,  # bf16 [R, D]
+    leaves: tl.tensor,  # [4, R, D]
+    at: tl.tensor,
+    inside: tl.tensor,
+    LEAVES: tl.constexpr,
+    STRIDE: tl.constexpr,  # R * D
+) -> tl.tensor:
+    """float32: rows at places of [R, D], or their sum with the fold of `leaves`, rounded to bfloat16."""
+    h = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if LEAVES:
+        first = stored(leaves, at, inside) + stored(leaves + STRIDE, at, inside)
+        second = stored(leaves + 2 * STRIDE, at, inside) + stored(leaves + 3 * STRIDE, at, inside)
+        h = to_bf16(h + to_bf16(first + second).to(tl.float32)).to(tl.float32)
+    return h
+
+
+@triton.jit
+def stored(x: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """float32: numbers rounded to bfloat16."""
+    return to_bf16(tl.load(x + at, mask=inside, other=0.0).to(tl.float32)).to(tl.float32)
 
 
 @triton.jit
 def normed_rows(
     x: tl.tensor,  # bf16 [R, D]
+    leaves: tl.tensor,  # [4, R, D] where LEAVES
     weight: tl.tensor,  # [LAYERS, D]
     layer: tl.tensor,  # int32 scalar, likewise used
     bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,
+    following: tl.tensor,  # the matrix that is fetched, see `fetch`, and its layer
+    following_layer: tl.tensor,
+    total: tl.tensor,  # bf16 [R, D]: the sums, where LEAVES
     out: tl.tensor,  # bf16 [R, D]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
     LAYERS: tl.constexpr,
     R: tl.constexpr,
     D: tl.constexpr,
+    LEAVES: tl.constexpr,
     EPS: tl.constexpr,
     CENTRED: tl.constexpr,
+    LENGTH: tl.constexpr,
     FEED: tl.constexpr,
     BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
@@ -36,28 +67,44 @@ def normed_rows(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
+    NEXT_FROM: tl.constexpr,  # programs of rows from here on fetch; the other NEXT are those of `fetch`
+    NEXT_LAYERS: tl.constexpr,
+    NEXT_STRIDE: tl.constexpr,
+    NEXT_TOTAL: tl.constexpr,
+    NEXT_EACH: tl.constexpr,
+    NEXT_THREADS: tl.constexpr,
     WIDTH: tl.constexpr,  # 2^LEVELS, at least D
     SPAN: tl.constexpr,  # a power of two, at most WIDTH
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf): each sums the whole row and writes its block."""
+    """Grid (RPAD and more, leaves, blocks of a leaf): each sums the whole row and writes its block."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    start = tl.load(bounds + 2 * leaf)
-    length = tl.load(bounds + 2 * leaf + 1) - start
+    if NEXT_TOTAL:  # noqa: SIM102 - known while compiling, unlike the next
+        if row >= NEXT_FROM:
+            fetch(
+                following, following_layer,
+                ((row - NEXT_FROM) * tl.num_programs(1) + leaf) * tl.num_programs(2) + tl.program_id(2),
+                NEXT_LAYERS, NEXT_STRIDE, NEXT_TOTAL, NEXT_EACH, NEXT_THREADS,
+            )  # fmt: skip
+            return
+    start, length = edges(bounds, leaf, LENGTH)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     live = row < tl.load(used)
     x += row.to(tl.int64) * D
+    leaves += row.to(tl.int64) * D
     # Halves are added between rows of this tile first, which lie in one warp.
     k = tl.arange(0, WIDTH // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
-    h = tl.load(x + k, mask=(k < D) & live & (row < R), other=0.0).to(tl.float32)
+    h = stream(x, leaves, k, (k < D) & (row < R), LEAVES, R * D)
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     inside = (j < length) & (row < R)
-    own = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
+    own = stream(x, leaves, start + j, inside, LEAVES, R * D)
     w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
     mean = tree_rows(tl.reshape(h * h, (1, WIDTH)), 1, WIDTH, LEVELS) * (1.0 / D)
     inverse = reciprocal_root(mean + EPS)
     y = to_bf16(own * tl.broadcast_to(inverse, (BLOCK,)) * (1.0 + w if CENTRED else w))
+    if LEAVES:
+        tl.store(total + row.to(tl.int64) * D + start + j, own.to(tl.bfloat16), mask=inside)
     tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
     if FEED:
         store_operand(
@@ -74,6 +121,8 @@ def gated_heads(
     layer: tl.tensor,  # int32 scalar, likewise used
     bounds: tl.tensor,  # int32 [leaves, 2], multiples of DV
     used: tl.tensor,
+    following: tl.tensor,  # the matrix that is fetched, see `fetch`, and its layer
+    following_layer: tl.tensor,
     out: tl.tensor,  # bf16 [R, V * DV]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
@@ -84,6 +133,7 @@ def gated_heads(
     DV: tl.constexpr,  # 2^LEVELS
     EPS: tl.constexpr,
     SWISH: tl.constexpr,
+    LENGTH: tl.constexpr,
     FEED: tl.constexpr,
     BLOCK: tl.constexpr,
     RPAD: tl.constexpr,
@@ -93,23 +143,35 @@ def gated_heads(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
+    NEXT_FROM: tl.constexpr,  # programs of rows from here on fetch; the other NEXT are those of `fetch`
+    NEXT_LAYERS: tl.constexpr,
+    NEXT_STRIDE: tl.constexpr,
+    NEXT_TOTAL: tl.constexpr,
+    NEXT_EACH: tl.constexpr,
+    NEXT_THREADS: tl.constexpr,
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf)."""
+    """Grid (RPAD and more, leaves, blocks of a leaf)."""
     HEADS: tl.constexpr = BLOCK // DV
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    start = tl.load(bounds + 2 * leaf)
-    length = tl.load(bounds + 2 * leaf + 1) - start
+    if NEXT_TOTAL:  # noqa: SIM102 - known while compiling, unlike the next
+        if row >= NEXT_FROM:
+            fetch(
+                following, following_layer,
+                ((row - NEXT_FROM) * tl.num_programs(1) + leaf) * tl.num_programs(2) + tl.program_id(2),
+                NEXT_LAYERS, NEXT_STRIDE, NEXT_TOTAL, NEXT_EACH, NEXT_THREADS,
+            )  # fmt: skip
+            return
+    start, length = edges(bounds, leaf, LENGTH)
     live = row < tl.load(used)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
     inside = (j < length) & (row < R)
-    counted = inside & live
     at = row.to(tl.int64) * (V * DV) + start + j
     w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
-    gate = to_bf16(added(z, at, counted, PARTS, R * V * DV)).to(tl.float32)
-    h = to_bf16(tl.load(o + at, mask=counted, other=0.0)).to(tl.float32)
+    gate = to_bf16(added(z, at, inside, PARTS, R * V * DV)).to(tl.float32)
+    h = to_bf16(tl.load(o + at, mask=inside, other=0.0)).to(tl.float32)
     mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
     inverse = reciprocal_root(mean + EPS)
     y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)

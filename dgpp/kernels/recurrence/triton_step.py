@@ -70,47 +70,47 @@ def segments(
     rows = tl.arange(0, RPAD)
     slots = tl.load(slot + rows, mask=rows < tl.minimum(tl.load(used), R), other=-1)
     first = tl.min(tl.where(slots == mine, rows, RPAD), axis=0)
-    there = first < RPAD
-    first = tl.where(there, first, 0)
-    stop = tl.where(there, tl.load(last + first) + 1, 0)
-    begin = tl.load(position + first)
-    inside = (rows >= first) & (rows < stop)
-    border = first + tl.sum(tl.load(commits + rows, mask=inside, other=0), axis=0)
+    if first < RPAD:  # most slots have no segment in a batch of a few rows, and their programs end here
+        stop = tl.load(last + first) + 1
+        begin = tl.load(position + first)
+        inside = (rows >= first) & (rows < stop)
+        border = first + tl.sum(tl.load(commits + rows, mask=inside, other=0), axis=0)
 
-    i = tl.arange(0, DK)
-    j = tl.program_id(0) * BV + tl.arange(0, BV)
-    key = tl.load(key_index + head)
-    e = tl.arange(0, DK) if G > 1 else 0
-    at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
-    s = tl.load(committed + at, mask=there & (begin > 0), other=0.0)
+        i = tl.arange(0, DK)
+        j = tl.program_id(0) * BV + tl.arange(0, BV)
+        key = tl.load(key_index + head)
+        e = tl.arange(0, DK) if G > 1 else 0
+        at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
+        s = tl.load(committed + at, mask=begin > 0, other=0.0)
 
-    if W:
-        base = (place * S + mine).to(tl.int64) * W
-        for p in range(tl.where(there, begin - tl.load(replay + mine), 0), tl.where(there, begin, 0)):
-            row = base + p % W
-            gates = ring_g + (row * V + head) * (G + 1)
-            old = tl.load(ring_v + (row * V + head) * DV + j).to(tl.float32)
-            s = step(s, tl.load(ring_k + (row * K + key) * DK + i), old, tl.load(gates + e), tl.load(gates + G), G > 1)
+        if W:
+            base = (place * S + mine).to(tl.int64) * W
+            for p in range(begin - tl.load(replay + mine), begin):
+                row = base + p % W
+                gates = ring_g + (row * V + head) * (G + 1)
+                old = tl.load(ring_v + (row * V + head) * DV + j).to(tl.float32)
+                old_k = tl.load(ring_k + (row * K + key) * DK + i)
+                s = step(s, old_k, old, tl.load(gates + e), tl.load(gates + G), G > 1)
 
-    k_next = tl.load(k + (first * K + key) * DK + i)
-    q_next = tl.load(q + (first * K + key) * DK + i)
-    v_next = tl.load(v + (first * V + head) * DV + j)
-    g_next = tl.load(g + (first * V + head) * G + e)
-    beta_next = tl.load(beta + first * V + head)
-    if (border == first) & there:
-        tl.store(new + at, s)
-    for r in range(first, stop):
-        k_now, q_now, v_now, g_now, beta_now = k_next, q_next, v_next, g_next, beta_next
-        ahead = tl.minimum(r + 1, R - 1)
-        k_next = tl.load(k + (ahead * K + key) * DK + i)
-        q_next = tl.load(q + (ahead * K + key) * DK + i)
-        v_next = tl.load(v + (ahead * V + head) * DV + j)
-        g_next = tl.load(g + (ahead * V + head) * G + e)
-        beta_next = tl.load(beta + ahead * V + head)
-        s = step(s, k_now, v_now.to(tl.float32), g_now, beta_now, G > 1)
-        tl.store(o + (r * V + head) * DV + j, tl.sum(s * q_now[None, :], axis=1))
-        if r + 1 == border:
+        k_next = tl.load(k + (first * K + key) * DK + i)
+        q_next = tl.load(q + (first * K + key) * DK + i)
+        v_next = tl.load(v + (first * V + head) * DV + j)
+        g_next = tl.load(g + (first * V + head) * G + e)
+        beta_next = tl.load(beta + first * V + head)
+        if border == first:
             tl.store(new + at, s)
+        for r in range(first, stop):
+            k_now, q_now, v_now, g_now, beta_now = k_next, q_next, v_next, g_next, beta_next
+            ahead = tl.minimum(r + 1, R - 1)
+            k_next = tl.load(k + (ahead * K + key) * DK + i)
+            q_next = tl.load(q + (ahead * K + key) * DK + i)
+            v_next = tl.load(v + (ahead * V + head) * DV + j)
+            g_next = tl.load(g + (ahead * V + head) * G + e)
+            beta_next = tl.load(beta + ahead * V + head)
+            s = step(s, k_now, v_now.to(tl.float32), g_now, beta_now, G > 1)
+            tl.store(o + (r * V + head) * DV + j, tl.sum(s * q_now[None, :], axis=1))
+            if r + 1 == border:
+                tl.store(new + at, s)
 
 
 @triton.jit

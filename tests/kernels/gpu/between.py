@@ -17,7 +17,7 @@ import numpy as np
 
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
-from dgpp.kernels.linear.fed import Fed, bare
+from dgpp.kernels.linear.fed import Fed, Feed, bare
 from dgpp.kernels.rows import Rows
 from tests.kernels.same import assert_same_bits
 
@@ -110,7 +110,7 @@ def normed() -> None:
     rows = rows_of(9, 2)
     for format, k in (("fp8_block128_bf16", 320), ("nvfp4", 576), ("mxfp4", 256)):
         for centred in (False, True):
-            readers = ((matrix(format, 16, k), None),)
+            readers = (Feed(matrix(format, 16, k), layer=jnp.int32(0)),)
             check(
                 f"normed {format} {k} {centred}",
                 lambda kind, centred=centred: (
@@ -120,6 +120,22 @@ def normed() -> None:
                 stack(k),
                 rows=rows,
                 feeds=readers,
+            )
+    readers = (Feed(matrix("nvfp4", 16, 320), layer=jnp.int32(0)),)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        for i, what in enumerate(("sum", "norm")):
+            check(
+                f"added_normed {what} {jnp.dtype(dtype).name}",
+                lambda kind, i=i: (
+                    lambda h, leaves, w, rows, feeds: kind.added_normed(
+                        h, leaves, w, jnp.int32(1), 1e-6, rows, centred=True, feeds=feeds
+                    )[i]
+                ),
+                numbers(11, 320),
+                jnp.stack([numbers(11, 320, dtype=dtype) for _ in range(4)]),
+                stack(320),
+                rows=rows,
+                feeds=readers[:i],
             )
     check(
         "normed without readers",
@@ -143,12 +159,12 @@ def gated_normed() -> None:
             numbers(2, 8, heads * dv, scale=30, dtype=jnp.float32),
             stack(dv),
             rows=rows,
-            feeds=((matrix("fp8_block32_e8m0", 32, heads * dv), ranges),),
+            feeds=(Feed(matrix("fp8_block32_e8m0", 32, heads * dv), ranges, jnp.int32(0)),),
         )
 
 
 def swiglu() -> None:
-    rows, feeds = rows_of(7, 1), ((matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448))),)
+    rows, feeds = rows_of(7, 1), (Feed(matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448)), jnp.int32(0)),)
     check(
         "swiglu",
         lambda kind: lambda gate, up, rows, feeds: kind.swiglu_parts(gate, up, rows, feeds),
@@ -166,7 +182,7 @@ def opened() -> None:
         numbers(8, 4, 32, dtype=jnp.float32),
         numbers(8, 4, 32, scale=30),
         rows=rows_of(7, 1),
-        feeds=((matrix("fp8_channel", 32, 128), ((0, 64), (64, 128))),),
+        feeds=(Feed(matrix("fp8_channel", 32, 128), ((0, 64), (64, 128)), jnp.int32(0)),),
     )
 
 

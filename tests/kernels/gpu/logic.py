@@ -90,7 +90,7 @@ def experts(architecture: str) -> None:
     from dgpp.kernels.experts import triton
     from dgpp.kernels.gated.reference import swiglu_bf16
     from dgpp.kernels.linear import triton as alone
-    from dgpp.kernels.linear.fed import Fed, bare
+    from dgpp.kernels.linear.fed import Fed, Feed, bare
 
     held, d, inner, leaves, one, zero = 5, 320, 64, ((0, 32), (32, 64)), jnp.int32(1), jnp.int32(0)
     for format in ("bf16", "fp8_block128_bf16", "nvfp4"):
@@ -110,10 +110,11 @@ def experts(architecture: str) -> None:
             # With 0 the leaves come in turn, tiles are in tables, and the fold takes some columns at a time.
             limits = {"PROGRAMS": {architecture: programs}, "SCRATCH": programs, "FOUND": programs}
             limits["BLOCK"] = 1024 if programs else 32
-            with on(architecture), mock.patch.multiple(triton, **limits):
+            # NumPy adds in another order for steps of other sizes, which the matrix units do not.
+            with on(architecture), mock.patch.multiple(triton, **limits), mock.patch.object(alone, "FEW", 0):
                 found = [np.asarray(triton.grouped_linear(x, ids, w, *fixed)) for w in (gate, up)]
                 parts = np.asarray(triton.grouped_linear_leaves(act, ids, down, *fixed, leaves))
-                pair, feeds = ((gate, up), (one, one)), ((down, leaves),)
+                pair, feeds = ((gate, up), (one, one)), (Feed(down, leaves),)
                 opened = triton.grouped_gated(x, ids, *pair, fixed[1], zero)
                 total = triton.grouped_down(act, ids, weights, down, *fixed, leaves, zero)
                 fed = triton.grouped_gated(x, ids, *pair, fixed[1], zero, feeds=feeds)

@@ -82,7 +82,6 @@ def test_a_decode_step_is_one_program_of_the_kernels_that_were_traced(models: tu
     assert "infeed" not in text
     assert "outfeed" not in text
     core.pool.reserve(0, 64)
-    core.pool.reserve(0, 64)
     found = ran(events(lambda: core.step([Segment(0, 0, (1,), Phase.DECODE, (0,))]).picks))
     core.pool.release(0)
     assert wanted

@@ -1,4 +1,4 @@
-"""The fold of four leaves, and the two worlds that live in one process.
+"""What ranks exchange in a layer, and the two worlds that live in one process.
 
 A row-parallel product is four partial products, each rounded once to bf16, added as (q0 + q1) + (q2 + q3) in float32
 with one final rounding. World 1 computes all four, world 2 two per rank, world 4 one per rank; what crosses between
@@ -15,16 +15,6 @@ import jax
 import jax.numpy as jnp
 
 
-def fold_tree(leaves: jax.Array) -> jax.Array:
-    """(q0 + q1) + (q2 + q3): bf16 [4, R, D] -> bf16 [R, D], summed in float32 and rounded once.
-
-    Leaves in float32, as a forward without roundings has them, give their sum in float32.
-    """
-    q0, q1, q2, q3 = leaves.astype(jnp.float32)
-    total = (q0 + q1) + (q2 + q3)
-    return total if leaves.dtype == jnp.float32 else jax.lax.reduce_precision(total, 8, 7).astype(jnp.bfloat16)
-
-
 class World(Protocol):
     """The ranks a forward runs on, as one rank sees them."""
 
@@ -32,8 +22,9 @@ class World(Protocol):
     def size(self) -> int:
         """Number of ranks: 1, 2 or 4."""
 
-    def fold(self, leaves: jax.Array) -> jax.Array:
-        """bf16 [R, D], the same on every rank, from this rank's bf16 leaves [4/W, R, D]."""
+    def leaves(self, own: jax.Array) -> jax.Array:
+        """All four leaves [4, R, D], the same on every rank, from this rank's own, float32 [4/W, R, D]; those that
+        came from elsewhere are rounded to bf16. `dgpp.kernels.leaves` adds them."""
 
     def gather(self, x: jax.Array, sizes: Sequence[int]) -> jax.Array:
         """[R, sum(sizes)] from the ranks' padded leaves: `x` is [R, 4/W * padded], leaf i holds `sizes[i]` values."""
@@ -45,9 +36,9 @@ class Single:
 
     size: int = 1
 
-    def fold(self, leaves: jax.Array) -> jax.Array:
-        """The tree over the rank's own four leaves."""
-        return fold_tree(leaves)
+    def leaves(self, own: jax.Array) -> jax.Array:
+        """The rank's own."""
+        return own
 
     def gather(self, x: jax.Array, sizes: Sequence[int]) -> jax.Array:
         """`x` itself: world 1 holds the tensor as published."""
@@ -61,10 +52,10 @@ class Mesh:
     size: int
     axis: str = "rank"
 
-    def fold(self, leaves: jax.Array) -> jax.Array:
-        """An all-gather of the leaves, then the tree: never a `psum`, whose order is not ours."""
-        gathered = jax.lax.all_gather(leaves, self.axis)  # [W, 4/W, R, D]
-        return fold_tree(gathered.reshape(4, *leaves.shape[1:]))
+    def leaves(self, own: jax.Array) -> jax.Array:
+        """An all-gather of the leaves in bf16: never a `psum`, whose order is not ours."""
+        stored = jax.lax.reduce_precision(own, 8, 7).astype(jnp.bfloat16)
+        return jax.lax.all_gather(stored, self.axis).reshape(4, *own.shape[1:])
 
     def gather(self, x: jax.Array, sizes: Sequence[int]) -> jax.Array:
         """An all-gather of the padded leaves, with the padding cut away."""
