@@ -2,9 +2,9 @@
 
     python -m bench.counters [--formats bf16,nvfp4] [--rows 1,16] [--record]
 
-A process of its own launches the products under `ncu`, which repeats each with other counters; so `seconds` here are
-those of a kernel alone with a cold cache, and only shares are to be read. `dram` and `issue` are shares of the peak of
-the memory and of the four schedulers; `busiest` is the arithmetic unit with the largest share of its peak; `waits` are
+A process of its own launches the products under `ncu`, which repeats each with other counters; so kernels run
+alone with a cold cache, and only shares are to be read. `dram_fraction` and `issue_fraction` are of
+the peak of the memory and of the four schedulers, `warps_fraction` of the warps that a multiprocessor holds; `busiest` is the arithmetic unit with the largest share of its peak; `waits` are
 the reasons for which a warp did not issue, in warps per issued instruction, the largest first.
 """
 
@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from bench.shapes import FORMATS, GATE
 from dgpp.ops.records import write_record
 
 NCU = "/usr/local/cuda/bin/ncu"  # where it is not on the path
-SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "WarpStateStats", "SchedulerStats", "Occupancy", "LaunchStats")
-TIME = "gpu__time_duration.sum"
-DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "WarpStateStats", "SchedulerStats", "Occupancy")
+DRAM = "dram_throughput.avg.pct_of_peak_sustained_elapsed"  # the end of it: the unit's name differs between releases
 ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAIT = "smsp__average_warps_issue_stalled_"
@@ -53,12 +51,11 @@ def launch(formats: Sequence[str], rows: Sequence[int]) -> None:
                 jax.block_until_ready(linear(x, weight, jnp.int32(layer), jnp.int32(count)))
 
 
-def counted(formats: Sequence[str], rows: Sequence[int], seconds: float) -> list[dict[str, str]]:
-    """The counters of the last launch of every format and row count, in order. Raises RuntimeError with what `ncu`
-    said, where it gave other launches than those."""
-    tool = shutil.which("ncu") or NCU
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "counters.csv"
+def counted(formats: Sequence[str], rows: Sequence[int], seconds: float, log: Path) -> list[dict[str, str]]:
+    """The counters of the last launch of every format and row count, in order; all of them stay in `log`. Raises
+    RuntimeError with what `ncu` said, where it gave other launches than those."""
+    if seconds:
+        tool = shutil.which("ncu") or NCU
         command = [tool, "--clock-control", "none", "--csv", "--page", "raw", "--log-file", str(log)]
         command += [part for section in SECTIONS for part in ("--section", section)]
         command += ["--kernel-name-base", "function", "--kernel-name", "product"]
@@ -69,10 +66,12 @@ def counted(formats: Sequence[str], rows: Sequence[int], seconds: float) -> list
             "XLA_FLAGS": "--xla_gpu_enable_command_buffer=",
         }
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
-        lines = log.read_text().splitlines() if log.exists() else []
+        if done.returncode:
+            raise RuntimeError(f"ncu: status {done.returncode}: {done.stdout[-300:]} {done.stderr[-600:]}")
+    lines = log.read_text().splitlines()
     table = list(csv.DictReader(line for line in lines if line.startswith('"')))[1:]  # the first has units
     if len(table) != LAYERS * len(formats) * len(rows):
-        raise RuntimeError(f"{len(table)} launches counted: {' '.join(lines[-3:])[-400:]} {done.stderr[-600:]}")
+        raise RuntimeError(f"{len(table)} launches counted: {' '.join(lines[-3:])[-400:]}")
     return table[LAYERS - 1 :: LAYERS]
 
 
@@ -80,7 +79,10 @@ def row_of(format: str, rows: int, found: Mapping[str, str]) -> dict[str, Any]:
     """A row of the record."""
 
     def number(name: str) -> float:
-        return float(found[name].replace(",", ""))
+        for key, value in found.items():
+            if key.endswith(name) and value:
+                return float(value.replace(",", ""))
+        raise RuntimeError(f"{format}, {rows} rows: ncu gave no {name}")
 
     peaks = {
         name.split(".")[0].removeprefix("sm__").removeprefix("inst_executed_"): number(name)
@@ -98,9 +100,9 @@ def row_of(format: str, rows: int, found: Mapping[str, str]) -> dict[str, Any]:
         "name": f"linear, {format}, {GATE.n}x{GATE.k}, {rows} rows",
         "format": format,
         "rows": rows,
-        "dram": number(DRAM) / 100,
-        "issue": number(ISSUE) / 100,
-        "warps": number(WARPS) / 100,
+        "dram_fraction": number(DRAM) / 100,
+        "issue_fraction": number(ISSUE) / 100,
+        "warps_fraction": number(WARPS) / 100,
         "busiest": f"{busiest} {peaks[busiest]:.0f} %",
         "waits": ", ".join(f"{name} {waits[name]:.2f}" for name in most),
     }
@@ -115,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.counters", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--formats", type=words, default=list(FORMATS))
     parser.add_argument("--rows", type=words, default=["1", "16"])
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="0: only read the log")
+    parser.add_argument("--log", type=Path, default=Path("counters.csv"), help="where all counters go")
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/counters.json")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -30,9 +30,10 @@ from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
-from dgpp.kernels.linear.triton_tiles import FEW, Tile, tile_for
+from dgpp.kernels.linear.triton_tiles import FEW, ROWS, Tile, tile_for
 
 MOST = 4  # matrices in a launch
+MOST_BESIDE = 2  # small ones of bfloat16 with them
 LARGEST_EVEN = 64  # common divisor of their sizes that a kernel is told of
 
 
@@ -59,21 +60,23 @@ def products(x: jax.Array | Fed, ws: Sequence[Weight], layer: jax.Array, used: j
     """float32 [P, R, N] of every matrix; arguments as in `dgpp.kernels.linear`, order as in `linear`.
 
     Rows are brought into each form that the matrices read them in once. Up to MOST matrices of one format share a
-    launch: small ones fill what large ones leave of the device.
+    launch, and small ones of bfloat16 join one of another format: alone they would take their own time.
     """
     x = fed(x, [Feed(w) for w in ws], used)
-    outs: list[jax.Array | None] = [None] * len(ws)
-    for some in _together(ws):
-        whole = check_linear(x, ws[some[0]], layer, used)
-        found = recipe(format_named(ws[some[0]].format), whole, x.shape[-1])
+    outs: dict[int, jax.Array] = {}
+    groups = [
+        (some, recipe(format_named(ws[some[0]].format), check_linear(x, ws[some[0]], layer, used), x.shape[-1]))
+        for some in _together(ws)
+    ]
+    for some, beside in _joined(groups, ws, x.shape):
+        found = next(found for group, found in groups if group is some)
+        given, more = ([(ws[i], ws[i].place(layer)) for i in indices] for indices in (some, beside))
         if found is None:
-            made = [linear_parts(x, ws[i], ws[i].place(layer), used) for i in some]
+            made = [linear_parts(x, w, place, used) for w, place in given]
         else:
-            given = [(ws[i], ws[i].place(layer)) for i in some]
-            made = _product(x, given, found, used, parts(found, x.shape[-1]))
-        for i, out in zip(some, made, strict=True):
-            outs[i] = out
-    return [out for out in outs if out is not None]
+            made = _product(x, given, found, used, parts(found, x.shape[-1]), beside=more)
+        outs |= zip([*some, *beside], made, strict=True)
+    return [outs[i] for i in range(len(ws))]
 
 
 def _together(ws: Sequence[Weight]) -> list[list[int]]:
@@ -82,6 +85,28 @@ def _together(ws: Sequence[Weight]) -> list[list[int]]:
     for i, w in enumerate(ws):
         groups.setdefault((w.format, w.shape[-1]), []).append(i)
     return [found[i : i + MOST] for found in groups.values() for i in range(0, len(found), MOST)]
+
+
+def _joined(
+    groups: Sequence[tuple[list[int], Recipe | None]], ws: Sequence[Weight], shape: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """Each group with another that joins its launch, or none: MOST_BESIDE matrices of bfloat16 with FEW outputs, for
+    few rows [R, K], and summed in the same parts."""
+    rows, k = shape
+    small = next(
+        (
+            some
+            for some, found in groups
+            if found and found.code == "bf16" and len(some) <= MOST_BESIDE and sum(ws[i].shape[0] for i in some) <= FEW
+        ),
+        None,
+    )
+    for some, found in groups:
+        if small is None or found is None or found.code == "bf16" or rows > ROWS[0]:
+            continue
+        if parts(found, k) == parts(Recipe("bf16"), k):
+            return [(some, small), *((other, []) for other, _ in groups if other not in (some, small))]
+    return [(some, []) for some, _ in groups]
 
 
 def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
@@ -102,8 +127,10 @@ def _product(
     used: jax.Array,
     ranges: Ranges,
     leaves: bool = False,
+    beside: Sequence[tuple[Weight, jax.Array]] = (),
 ) -> list[jax.Array]:
-    """float32 [len(ranges), R, N] of matrices of one format and K at their layers; `leaves`: of `linear_leaves`.
+    """float32 [len(ranges), R, N] of matrices of one format and K at their layers, and then of those of bfloat16
+    `beside` them; `leaves`: of `linear_leaves`.
 
     What decides the tile is known to who makes the form of the rows, which depends on it: whether they are read by
     `linear_leaves`. Rows of bfloat16 have no form; there the number of outputs decides.
@@ -112,7 +139,7 @@ def _product(
     few = sum(w.shape[0] for w, _ in ws) <= FEW if found.code == "bf16" else leaves
     tile = tile_for(architecture(), found, rows, few)
     given = operand_of(x, found, tile, used, ranges)
-    for w, layer in ws:
+    for w, layer in (*ws, *beside):
         check_linear(bare(x), w, layer, used)
     # The places of the matrices that lack are filled with the first; no program reads them.
     slots = [*ws, *[ws[0]] * (MOST - len(ws))]
@@ -125,13 +152,36 @@ def _product(
         field[0].shape[0] if check_weight("linear", w) else 1 for field, (w, _) in zip(fields, slots, strict=True)
     ]
     constants |= {f"LAYERS_{i}": layers for i, layers in enumerate(stacks)}
-    columns = sum(-(-n // tile.columns) for n in sizes)
     layers = [layer for _, layer in slots]
     arguments = (given.values, given.factor, *itertools.chain(*zip(*fields, strict=True)), given.bounds, *layers, used)
-    outs = [Out((len(ranges), rows, n) if n else (1,), jnp.float32) for n in sizes]
+    small = [w.shape[0] for w, _ in beside] + [0] * (MOST_BESIDE - len(beside))
+    arguments += _beside(bare(x), beside, given.factor)
+    constants |= beside_constants(found, tile, small, beside, ranges)
+    outs = [Out((len(ranges), rows, n) if n else (1,), jnp.float32) for n in (*sizes, *small)]
+    columns = sum(-(-n // tile.columns) for n in (*sizes, *small))
     grid = (constants["RPAD"] // tile.rows, columns, len(ranges))
     made = launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)
-    return list(made[: len(ws)])
+    return [*made[: len(ws)], *made[MOST : MOST + len(beside)]]
+
+
+def _beside(x: jax.Array, beside: Sequence[tuple[Weight, jax.Array]], absent: jax.Array) -> tuple[jax.Array, ...]:
+    """The arguments of `triton_product.beside`: the rows, the matrices, their layers."""
+    if not beside:
+        return (absent,) * (1 + 2 * MOST_BESIDE)
+    slots = [*beside, *[beside[0]] * (MOST_BESIDE - len(beside))]
+    return (x, *(w.arrays["values"] for w, _ in slots), *(layer for _, layer in slots))
+
+
+def beside_constants(
+    found: Recipe, tile: Tile, sizes: Sequence[int], beside: Sequence[tuple[Weight, jax.Array]], ranges: Ranges
+) -> dict[str, Any]:
+    """The constants of `triton_product.beside`: its steps take no more shared memory than those of the tile."""
+    stacks = [w.arrays["values"].shape[0] if check_weight("linear", w) else 1 for w, _ in beside]
+    stage = tile.columns * tile.bytes * (2 if found.code == "f16" else 1) + 2 * tile.rows * steps_of(found, tile)
+    step = 1 << (stage // (2 * (tile.columns + tile.rows))).bit_length() - 1
+    constants = {f"B_{i}": n for i, n in enumerate(sizes)}
+    constants |= {f"BESIDE_LAYERS_{i}": n for i, n in enumerate([*stacks, *[1] * (MOST_BESIDE - len(stacks))])}
+    return constants | {"BESIDE_BK": step, "BESIDE_TAIL": any((stop - start) % step for start, stop in ranges)}
 
 
 @dataclass(frozen=True)

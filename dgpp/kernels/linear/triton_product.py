@@ -328,6 +328,73 @@ def moved(
 
 
 @triton.jit
+def put(
+    y: tl.tensor,  # [BN, BR]
+    out: tl.tensor,  # f32 [leaves, R, n_all]
+    leaf: tl.tensor,
+    first: tl.tensor,
+    r: tl.tensor,
+    n_all: tl.tensor,
+    live: tl.tensor,  # rows from here on are zeros
+    R: tl.constexpr,
+    BN: tl.constexpr,
+) -> None:
+    """Stores the outputs of a tile from column `first` on."""
+    y = tl.where(r[None, :] < live, y, 0.0)
+    inside = ((first + tl.arange(0, BN))[:, None] < n_all) & (r[None, :] < R)
+    out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * n_all + first + tl.arange(0, BN)[:, None]
+    tl.store(out_at, y, mask=inside)
+
+
+@triton.jit
+def beside(
+    x: tl.tensor,  # bf16 [R, K]
+    absent: tl.tensor,
+    w_0: tl.tensor,  # bf16 [layers, B, K]; the second is the first where there is one
+    w_1: tl.tensor,
+    bounds: tl.tensor,
+    layer_0: tl.tensor,
+    layer_1: tl.tensor,
+    leaf: tl.tensor,
+    column: tl.tensor,
+    live: tl.tensor,
+    out_0: tl.tensor,  # f32 [leaves, R, B]
+    out_1: tl.tensor,
+    B_0: tl.constexpr,
+    B_1: tl.constexpr,  # 0: there is one
+    LAYERS_0: tl.constexpr,
+    LAYERS_1: tl.constexpr,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    LENGTH: tl.constexpr,
+    ALIGN: tl.constexpr,
+    TAIL: tl.constexpr,
+    BN: tl.constexpr,
+    BR: tl.constexpr,
+    BK: tl.constexpr,
+    ASM: tl.constexpr,
+) -> None:
+    """A tile of one of two small matrices of bfloat16, with the bits that it has in a launch of its own."""
+    w, scale, last = moved(w_0, absent, absent, layer_0, LAYERS_0, B_0, K, BF16, 1, 1, 1, NOTHING)
+    out = out_0
+    n_all = B_0
+    if B_1:  # noqa: SIM102 - known while compiling, unlike the next
+        if column >= tl.cdiv(B_0, BN):
+            w, scale, last = moved(w_1, absent, absent, layer_1, LAYERS_1, B_1, K, BF16, 1, 1, 1, NOTHING)
+            out = out_1
+            n_all = B_1
+            column -= tl.cdiv(B_0, BN)
+    first = column * BN
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
+    n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
+    y = tile(
+        x, absent, w, scale, last, bounds, leaf, leaf.to(tl.int64) * 0, first, n, r, tl.program_id(0) * BR < live,
+        1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING, 0, 1, 1, BN, BR, BK, ASM,
+    )  # fmt: skip
+    put(y, out, leaf, first, r, n_all, live, R, BN)
+
+
+@triton.jit
 def product(
     x: tl.tensor,  # this and the next as in `tile`
     factor: tl.tensor,
@@ -349,10 +416,23 @@ def product(
     layer_2: tl.tensor,
     layer_3: tl.tensor,
     used: tl.tensor,
+    plain: tl.tensor,  # bf16 [R, K], and what else `beside` takes
+    beside_0: tl.tensor,
+    beside_1: tl.tensor,
+    beside_layer_0: tl.tensor,
+    beside_layer_1: tl.tensor,
     out_0: tl.tensor,  # f32 [leaves, R, N_0], ...
     out_1: tl.tensor,
     out_2: tl.tensor,
     out_3: tl.tensor,
+    beside_out_0: tl.tensor,
+    beside_out_1: tl.tensor,
+    B_0: tl.constexpr,  # outputs of the matrices beside; 0: there are none
+    B_1: tl.constexpr,
+    BESIDE_LAYERS_0: tl.constexpr,
+    BESIDE_LAYERS_1: tl.constexpr,
+    BESIDE_BK: tl.constexpr,
+    BESIDE_TAIL: tl.constexpr,
     MATRICES: tl.constexpr,
     N_0: tl.constexpr,
     N_1: tl.constexpr,
@@ -385,10 +465,21 @@ def product(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles of one matrix after the other, leaves); the tile of rows is the fastest, so that
-    its weights stay in L2."""
+    """Grid (row tiles, column tiles of the matrices beside and of one matrix after the other, leaves); the tile of rows
+    is the fastest, so that its weights stay in L2."""
     leaf = tl.program_id(2)
     column = tl.program_id(1)
+    live = tl.load(used)
+    if B_0:
+        FIRST: tl.constexpr = tl.cdiv(B_0, BN) + tl.cdiv(B_1, BN)
+        if column < FIRST:
+            beside(
+                plain, factor, beside_0, beside_1, bounds, beside_layer_0, beside_layer_1, leaf, column, live,
+                beside_out_0, beside_out_1, B_0, B_1, BESIDE_LAYERS_0, BESIDE_LAYERS_1, K, R, LENGTH, ALIGN,
+                BESIDE_TAIL, BN, BR, BESIDE_BK, ASM,
+            )  # fmt: skip
+            return
+        column -= FIRST
     w, scale, last = moved(w_0, scale_0, last_0, layer_0, LAYERS_0, N_0, K, CODE, PLANES, SCALE_ROWS, COLUMNS, LAST)
     out = out_0
     n_all = N_0
@@ -423,7 +514,6 @@ def product(
         column -= begin
         n_all = tl.multiple_of(n_all, EVEN)
     first = column * BN
-    live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     here = leaf.to(tl.int64) * 0  # the matrix begins at w
@@ -432,7 +522,4 @@ def product(
         1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
         UNIT, RUN, COUNT, BN, BR, BK, ASM,
     )  # fmt: skip
-    y = tl.where(r[None, :] < live, y, 0.0)
-    inside = ((first + tl.arange(0, BN))[:, None] < n_all) & (r[None, :] < R)
-    out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * n_all + first + tl.arange(0, BN)[:, None]
-    tl.store(out_at, y, mask=inside)
+    put(y, out, leaf, first, r, n_all, live, R, BN)
