@@ -2,10 +2,11 @@
 
     python -m bench.counters [--formats bf16,nvfp4] [--rows 1,16] [--record]
 
-A process of its own launches the products under `ncu`, which repeats each with other counters; so kernels run
-alone with a cold cache, and only shares are to be read. `dram_fraction` and `issue_fraction` are of
-the peak of the memory and of the four schedulers, `warps_fraction` of the warps that a multiprocessor holds; `busiest` is the arithmetic unit with the largest share of its peak; `waits` are
-the reasons for which a warp did not issue, in warps per issued instruction, the largest first.
+A process of its own launches the products under `ncu`, which repeats each with other counters; so kernels run alone,
+with a cold cache, and only shares are to be read. `dram_fraction` and `issue_fraction` are of the peak of the memory
+and of the four schedulers, `warps_fraction` of the warps that a multiprocessor holds; `busiest` is the arithmetic unit
+with the largest share of its peak; `waits` are the reasons for which a warp did not issue, in warps per issued
+instruction, the largest first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,7 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--formats", type=words, default=list(FORMATS))
     parser.add_argument("--rows", type=words, default=["1", "16"])
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: only read the log")
-    parser.add_argument("--log", type=Path, default=Path("counters.csv"), help="where all counters go")
+    parser.add_argument(
+        "--log", type=Path, default=Path(tempfile.gettempdir()) / "counters.csv", help="where all counters go"
+    )
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/counters.json")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -127,9 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         launch(options.formats, rows)
         return 0
     cases = [(format, count) for format in options.formats for count in rows]
-    found = [
-        row_of(*case, one) for case, one in zip(cases, counted(options.formats, rows, options.seconds), strict=True)
-    ]
+    seen = counted(options.formats, rows, options.seconds, options.log)
+    found = [row_of(*case, one) for case, one in zip(cases, seen, strict=True)]
     print(*found, sep="\n")
     if options.record:
         print(write_record("counters", found, device="h200"))

@@ -186,7 +186,7 @@ def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
     started = time.perf_counter()
     weights = jax.block_until_ready(weights_of(tree))
     print(f"{name}: weights in {time.perf_counter() - started:.1f} s", flush=True)
-    families = tuple(sorted({max(options.streams), CONTEXT, *options.prefill}))
+    families = tuple(sorted({*CoreSettings.row_families, CONTEXT, *options.prefill}))
     pool = max(CACHE * max(options.streams), *options.prefill, 1024)
     settings = CoreSettings(max(options.streams), pool, row_families=families, verify_rows=1)
     started = time.perf_counter()
@@ -268,7 +268,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         beside_ours = partner_rows(name, found, memory["gbps"])
         print(*beside_ours, sep="\n", flush=True)
         rows += beside_ours
-    extra = {"kernels": options.kernels, "context": CONTEXT, "weights": "random, made on the device"}
+    extra = {
+        "kernels": options.kernels,
+        "context": CONTEXT,
+        "row families": str(CoreSettings.row_families),
+        "weights": "random, made on the device",
+    }
     failed = False
     with ThreadPoolExecutor(len(options.models)) as threads:
         made = [threads.submit(ready, name, options) for name in options.models]

@@ -29,7 +29,7 @@ def claims(
     pool_tokens: Annotated[int, typer.Option(help="Tokens of the K/V pool.")] = 2048,
     page_tokens: Annotated[int, typer.Option(help="Tokens of a page.")] = 64,
     kernels: Annotated[str | None, typer.Option(help="Kernels by name; the default ones without.")] = None,
-    row_families: Annotated[str, typer.Option(help="Row counts that steps are compiled for.")] = "16,64,256",
+    row_families: Annotated[str, typer.Option(help="Row counts that steps are compiled for.")] = "4,16,64,256",
     effort: Annotated[str, typer.Option(help='How much is compared: "full" or "quick".')] = "full",
     *,
     options: ModelOptions,

@@ -19,7 +19,7 @@ class CoreSettings:
     slots: int = 8
     pool_tokens: int = 8192
     page_tokens: int = 64
-    row_families: tuple[int, ...] = (16, 64, 256)
+    row_families: tuple[int, ...] = (4, 16, 64, 256)
     world: int = 1
     verify_rows: int = 8
 

@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
+from dgpp.kernels.linear.ranges import Ranges
+from dgpp.kernels.stored import to_bf16
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Kernels:
     delta_inputs: Callable[..., Any]
     attention_inputs: Callable[..., Any]
     joined: Callable[..., list[jax.Array]] | None = None  # `products` at once, where the kind has a kernel for it
+    rounded_leaves: Callable[..., jax.Array] | None = None  # `stored_leaves` at once, likewise
     likeliest: Callable[..., Any] | None = None  # where the kind has a kernel for it
     stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
 
@@ -59,6 +62,12 @@ class Kernels:
         if self.joined is not None:
             return self.joined(x, ws, layer, used)
         return [self.linear(x, w, w.place(layer), used)[None] for w in ws]
+
+    def stored_leaves(self, x: Any, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
+        """`linear_leaves` rounded to the stored type, [len(ranges), R, N]."""
+        if self.rounded_leaves is not None:
+            return self.rounded_leaves(x, w, layer, used, ranges)
+        return to_bf16(self.linear_leaves(x, w, layer, used, ranges))
 
 
 def _reference() -> Kernels:
@@ -129,7 +138,7 @@ def _triton() -> Kernels:
     from dgpp.kernels.attention.triton_inputs import attention_inputs
     from dgpp.kernels.experts.triton import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
     from dgpp.kernels.gated.triton import opened, swiglu_parts
-    from dgpp.kernels.linear.triton import linear, linear_leaves, products
+    from dgpp.kernels.linear.triton import linear, linear_leaves, products, rounded_leaves
     from dgpp.kernels.norm.triton import added_normed, gated_normed, normed
     from dgpp.kernels.pick.triton import likeliest
     from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta
@@ -158,6 +167,7 @@ def _triton() -> Kernels:
         opened=opened,
         delta_inputs=delta_inputs,
         attention_inputs=attention_inputs,
+        rounded_leaves=rounded_leaves,
         joined=products,
         likeliest=likeliest,
     )

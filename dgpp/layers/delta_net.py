@@ -94,10 +94,10 @@ def delta_net(
     taps("delta.o", lambda: to_bf16(o))
     out_proj = w["out_proj"]
     y = kernels.gated_normed(
-        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=(Feed(out_proj, out_ranges, layer),)
+        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=(Feed(out_proj, out_ranges),)
     )
     taps("delta.norm", y)
-    leaves = world.leaves(kernels.linear_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
+    leaves = world.leaves(kernels.stored_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
     taps("delta.out", lambda: folded(leaves))
     after: dict[str, Any] = {"delta.s": held.s, "delta.k": held.k, "delta.v": held.v, "delta.gates": held.gates}
     return leaves, {**state, **after, "delta.conv": conv}

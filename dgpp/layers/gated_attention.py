@@ -104,8 +104,8 @@ def gated_output(
 ) -> jax.Array:
     """The leaves of o_proj(bf16(mix) * bf16(sigmoid(gate))), [4, R, D], from the mixed values float32 [R, H, Dh]."""
     taps("attn.mix", lambda: to_bf16(mix))
-    gated = kernels.opened(mix, gate, rows, feeds=(Feed(o_proj, out_ranges, layer),))
+    gated = kernels.opened(mix, gate, rows, feeds=(Feed(o_proj, out_ranges),))
     taps("attn.gated", gated)
-    leaves = world.leaves(kernels.linear_leaves(gated, o_proj, o_proj.place(layer), rows.used, out_ranges))
+    leaves = world.leaves(kernels.stored_leaves(gated, o_proj, o_proj.place(layer), rows.used, out_ranges))
     taps("attn.out", lambda: folded(leaves))
     return leaves

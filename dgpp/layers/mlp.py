@@ -35,8 +35,8 @@ def mlp(
     gate, up = kernels.products(x, (w["gate_proj"], w["up_proj"]), layer, rows.used)
     taps("mlp.gate", lambda: summed(gate))
     taps("mlp.up", lambda: summed(up))
-    act = kernels.swiglu_parts(gate, up, rows, feeds=(Feed(down, ranges, layer),))
+    act = kernels.swiglu_parts(gate, up, rows, feeds=(Feed(down, ranges),))
     taps("mlp.act", act)
-    leaves = world.leaves(kernels.linear_leaves(act, down, down.place(layer), rows.used, ranges))
+    leaves = world.leaves(kernels.stored_leaves(act, down, down.place(layer), rows.used, ranges))
     taps("mlp.out", lambda: folded(leaves))
     return leaves

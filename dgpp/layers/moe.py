@@ -61,13 +61,13 @@ def moe(
     taps("moe.weights", weights)
     opened, down = _opened(w["experts"]), w["experts"]["down_proj"]
     places = [weight.place(layer) for weight in opened]
-    feeds = (Feed(down, expert_ranges, layer),)
+    feeds = (Feed(down, expert_ranges),)
     act = kernels.grouped_gated(x, experts, opened, places, used, zero, feeds=feeds)
     taps("moe.act", act)
     total = kernels.grouped_down(act, experts, weights, down, down.place(layer), used, expert_ranges, zero)
 
     down = shared["down_proj"]
-    act = kernels.swiglu_parts(*both, rows, feeds=(Feed(down, shared_ranges, layer),), thrice=True)
+    act = kernels.swiglu_parts(*both, rows, feeds=(Feed(down, shared_ranges),), thrice=True)
     taps("moe.shared_act", act)
     gate = to_bf16(summed(share)).astype(jnp.float32)
     gate = taps("moe.shared_weight", to_bf16(sigmoid_f32(gate, zero))).astype(jnp.float32)

@@ -70,7 +70,7 @@ def ple(
     zero = rows.zero
 
     def project(name: str) -> jax.Array:
-        own = kernels.linear_leaves(embedded, w[name], w[name].place(layer), rows.used, ranges)
+        own = kernels.stored_leaves(embedded, w[name], w[name].place(layer), rows.used, ranges)
         return folded(world.leaves(own))
 
     def norm(x: jax.Array, name: str) -> jax.Array:

@@ -42,7 +42,7 @@ def normed_stream(
     readers: Iterable[Weight] = (),
 ) -> tuple[jax.Array, Any]:
     """(the stream as rows, its RMSNorm), both bf16 [R, D]; `readers` are the matrices that will read the norm."""
-    feeds = [Feed(reader, layer=layer) for reader in readers]
+    feeds = [Feed(reader) for reader in readers]
     if isinstance(stream, Residual):
         h, x = kernels.added_normed(stream.h, stream.leaves, w, layer, eps, rows, centred=centred, feeds=feeds)
         return h, x

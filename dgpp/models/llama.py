@@ -285,7 +285,7 @@ def attention_block(
     )  # fmt: skip
     mix = taps("attn.mix", to_bf16(mix).reshape(h.shape[0], -1))
     o_ranges = local_ranges(layer_specs(c)["o_proj"], world.size)
-    leaves = world.leaves(kernels.linear_leaves(mix, w["o_proj"], w["o_proj"].place(layer), rows.used, o_ranges))
+    leaves = world.leaves(kernels.stored_leaves(mix, w["o_proj"], w["o_proj"].place(layer), rows.used, o_ranges))
     taps("attn.out", lambda: folded(leaves))
     return Residual(h, leaves), {"k": k_plane, "v": v_plane}
 

@@ -23,8 +23,8 @@ class World(Protocol):
         """Number of ranks: 1, 2 or 4."""
 
     def leaves(self, own: jax.Array) -> jax.Array:
-        """All four leaves [4, R, D], the same on every rank, from this rank's own, float32 [4/W, R, D]; those that
-        came from elsewhere are rounded to bf16. `dgpp.kernels.leaves` adds them."""
+        """All four leaves [4, R, D], the same on every rank, from this rank's own [4/W, R, D]; those that came from
+        elsewhere are rounded to bf16. `dgpp.kernels.leaves` adds them."""
 
     def gather(self, x: jax.Array, sizes: Sequence[int]) -> jax.Array:
         """[R, sum(sizes)] from the ranks' padded leaves: `x` is [R, 4/W * padded], leaf i holds `sizes[i]` values."""

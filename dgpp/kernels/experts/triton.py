@@ -177,7 +177,7 @@ def _activate(
 
 def _plan(feeds: Sequence[Feed], pairs: int, size: int) -> Plan:
     """For pairs that the first of the readers will read as `grouped_down` does."""
-    for w, ranges, _ in feeds:
+    for w, ranges in feeds:
         found = recipe(format_named(w.format), ranges or ((0, size),), size)
         form = found and form_of(found, _tile(found, pairs, w.shape[0]), pairs, ranges or parts(found, size))
         if form:

@@ -106,9 +106,9 @@ def grouped(
         if IN_TURN:
             leaf = i
         y = tile(
-            x, factor, payload, scales, behind, bounds, leaf, matrix, BEGIN + first + which * OFFSET, n, r, expert >= 0,
-            N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
-            UNIT, RUN, COUNT, BN, BR, BK, ASM,
+            x, factor, payload, scales, behind, bounds, leaf, matrix, BEGIN + first + which * OFFSET, n, r, pair >= 0,
+            expert >= 0, N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH,
+            COLUMNS, LAST, UNIT, RUN, COUNT, BN, BR, BK, ASM,
         )  # fmt: skip
         if ADD:
             total = tl.where(leaf == 0, y, total + y)

@@ -48,10 +48,10 @@ def _gated(
     given = plan(feeds, count, ((0, columns),))
     out, *operand = launch(
         gated_rows,
-        (first, second, given.bounds, rows.used, *given.next.arguments(rows.used)),
+        (first, second, given.bounds, rows.used),
         (Out((count, columns), jnp.bfloat16), *given.outs),
         given.grid,
-        {"KIND": KINDS.index(kind), "PARTS": parts, "R": count, "F": columns} | given.constants | given.fetching(WARPS),
+        {"KIND": KINDS.index(kind), "PARTS": parts, "R": count, "F": columns} | given.constants,
         warps=WARPS,
         stages=1,
     )

@@ -8,7 +8,6 @@ import triton.language as tl
 from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import to_bf16
-from dgpp.kernels.linear.triton_ahead import fetch
 from dgpp.kernels.linear.triton_prepare import store_operand
 
 OPENED = tl.constexpr(0)
@@ -29,8 +28,6 @@ def gated_rows(
     second: tl.tensor,  # f32 [PARTS, R, F]: the other factor; or bf16 [R, F]: the gate
     bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,  # int32 scalar
-    following: tl.tensor,  # the matrix that is fetched, see `fetch`, and its layer
-    following_layer: tl.tensor,
     out: tl.tensor,  # bf16 [R, F]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
@@ -48,24 +45,10 @@ def gated_rows(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
-    NEXT_FROM: tl.constexpr,  # programs of rows from here on fetch; the other NEXT are those of `fetch`
-    NEXT_LAYERS: tl.constexpr,
-    NEXT_STRIDE: tl.constexpr,
-    NEXT_TOTAL: tl.constexpr,
-    NEXT_EACH: tl.constexpr,
-    NEXT_THREADS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD and more, leaves, blocks of a leaf)."""
+    """Grid (RPAD, leaves, blocks of a leaf)."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    if NEXT_TOTAL:  # noqa: SIM102 - known while compiling, unlike the next
-        if row >= NEXT_FROM:
-            fetch(
-                following, following_layer,
-                ((row - NEXT_FROM) * tl.num_programs(1) + leaf) * tl.num_programs(2) + tl.program_id(2),
-                NEXT_LAYERS, NEXT_STRIDE, NEXT_TOTAL, NEXT_EACH, NEXT_THREADS,
-            )  # fmt: skip
-            return
     start, length = edges(bounds, leaf, LENGTH)
     live = row < tl.load(used)
     j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)

@@ -13,12 +13,10 @@ from dgpp.kernels.linear.ranges import Ranges
 
 
 class Feed(NamedTuple):
-    """A matrix that reads the rows, the K ranges of `linear_leaves` (None where it is read by `linear`), and the number
-    of the layer that it is read of, where it is known (int32 scalar): a kernel may then begin to fetch it."""
+    """A matrix that reads the rows, and the K ranges of `linear_leaves`; None where it is read by `linear`."""
 
     weight: Weight
     ranges: Ranges | None = None
-    layer: jax.Array | None = None
 
 
 @dataclass(frozen=True)

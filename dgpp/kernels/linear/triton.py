@@ -31,6 +31,7 @@ from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
 from dgpp.kernels.linear.triton_tiles import FEW, ROWS, Tile, tile_for
+from dgpp.kernels.stored import to_bf16
 
 MOST = 4  # matrices in a launch
 MOST_BESIDE = 2  # small ones of bfloat16 with them
@@ -111,13 +112,23 @@ def _joined(
 
 def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """float32 [len(ranges), R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`."""
+    return _leaves(x, w, layer, used, ranges, jnp.float32)
+
+
+def rounded_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
+    """`linear_leaves` rounded to bf16, which the product stores itself."""
+    return to_bf16(_leaves(x, w, layer, used, ranges, jnp.bfloat16))
+
+
+def _leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges, dtype: Any) -> jax.Array:
+    """[len(ranges), R, N], as `dtype` where the kernel can store it so, else float32."""
     ranges = check_linear(x, w, layer, used, ranges)
     found = recipe(format_named(w.format), ranges, w.shape[-1])
     if found is None:
         if own := own_kernel(format_named(w.format), ranges, w.shape[-1]):
             return own(bare(x), w, layer, used, ranges)
         return reference.linear_leaves(bare(x), w, layer, used, ranges)
-    return _product(x, [(w, layer)], found, used, ranges, leaves=True)[0]
+    return _product(x, [(w, layer)], found, used, ranges, leaves=True, dtype=dtype)[0]
 
 
 def _product(
@@ -127,9 +138,10 @@ def _product(
     used: jax.Array,
     ranges: Ranges,
     leaves: bool = False,
+    dtype: Any = jnp.float32,
     beside: Sequence[tuple[Weight, jax.Array]] = (),
 ) -> list[jax.Array]:
-    """float32 [len(ranges), R, N] of matrices of one format and K at their layers, and then of those of bfloat16
+    """`dtype` [len(ranges), R, N] of matrices of one format and K at their layers, and then of those of bfloat16
     `beside` them; `leaves`: of `linear_leaves`.
 
     What decides the tile is known to who makes the form of the rows, which depends on it: whether they are read by
@@ -157,7 +169,7 @@ def _product(
     small = [w.shape[0] for w, _ in beside] + [0] * (MOST_BESIDE - len(beside))
     arguments += _beside(bare(x), beside, given.factor)
     constants |= beside_constants(found, tile, small, beside, ranges)
-    outs = [Out((len(ranges), rows, n) if n else (1,), jnp.float32) for n in (*sizes, *small)]
+    outs = [Out((len(ranges), rows, n) if n else (1,), dtype) for n in (*sizes, *small)]
     columns = sum(-(-n // tile.columns) for n in (*sizes, *small))
     grid = (constants["RPAD"] // tile.rows, columns, len(ranges))
     made = launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from dgpp.kernels.gpu.launch import Out
 from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_ahead import NOTHING, Ahead, ahead
 from dgpp.kernels.linear.triton_form import Form, bounds_of, common_length, forms
 
 BLOCK = 512  # columns of one program
@@ -25,7 +24,6 @@ class Plan:
     form: Form | None
     ranges: Ranges  # of columns: the form's, or `whole`
     rows: int
-    next: Ahead = NOTHING  # what the kernel begins to fetch, if it can
 
     @property
     def outs(self) -> tuple[Out, ...]:
@@ -39,15 +37,10 @@ class Plan:
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        """(rows and those that fetch, leaves, programs of a leaf)."""
-        return self.rows + self.next.rows(self._each), len(self.ranges), self._each // len(self.ranges)
-
-    @property
-    def _each(self) -> int:
-        """Programs of a row."""
+        """(rows, leaves, programs of a leaf)."""
         longest = max(stop - start for start, stop in self.ranges)
         columns = self.form.padded * self.form.planes if self.form else longest
-        return len(self.ranges) * -(-columns // self.block)
+        return self.rows, len(self.ranges), -(-columns // self.block)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -55,10 +48,6 @@ class Plan:
         empty = Form(self.ranges, self.rows, padded=1, planes=1, unit=0, run=1, exponent=0, group=1)
         own = {"LENGTH": common_length(self.ranges), "FEED": self.form is not None, "BLOCK": self.block}
         return own | (self.form or empty).constants
-
-    def fetching(self, warps: int) -> dict[str, Any]:
-        """The constants of the programs that fetch, of `warps` warps each."""
-        return self.next.constants(self.rows, self._each, warps)
 
     @property
     def bounds(self) -> jax.Array:
@@ -72,7 +61,5 @@ class Plan:
 
 def plan(feeds: Sequence[Feed], rows: int, whole: Ranges) -> Plan:
     """The plan for `rows` rows. `whole` are the parts of the columns in which a kernel works without a form."""
-    wanted, following = forms(feeds, rows), ahead(feeds, rows)
-    if wanted:
-        return Plan(wanted[0], wanted[0].ranges, wanted[0].rows, following)
-    return Plan(None, whole, rows, following)
+    wanted = forms(feeds, rows)
+    return Plan(wanted[0], wanted[0].ranges, wanted[0].rows) if wanted else Plan(None, whole, rows)

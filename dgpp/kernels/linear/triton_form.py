@@ -127,7 +127,7 @@ def operand_in(form: Form, x: jax.Array | Fed, used: jax.Array, each: int = 1) -
 def forms(feeds: Sequence[Feed], rows: int) -> list[Form]:
     """The forms that matrices will read rows in, each once, in the order of the matrices."""
     found: dict[Form, None] = {}
-    for weight, ranges, _ in feeds:
+    for weight, ranges in feeds:
         k = weight.shape[-1]
         kind = recipe(format_named(weight.format), ranges or ((0, k),), k)
         if kind is not None and not kind.rotated:

@@ -21,9 +21,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
-AHEAD = tl.constexpr(32)  # rows of a tile whose shifts are read a step ahead
+FEW = tl.constexpr(32)
+"""Rows of a tile whose shifts are read a step ahead, and which are read only if they count."""
 NO_SCALE = tl.constexpr(0)  # none along K
 NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
 E8M0 = tl.constexpr(2)  # bytes b that stand for 2^(b - 127), likewise
@@ -105,7 +107,7 @@ def shifts(
     if CODE == BF16:  # has none
         first = tl.zeros((BR,), tl.float32)
         last = first
-    elif BR <= AHEAD:
+    elif BR <= FEW:
         first = tl.load(first)
         last = tl.load(last)
     return first, last
@@ -116,8 +118,9 @@ def piece(
     acc: tl.tensor,
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
+    live: tl.tensor,  # [BR]: which rows count; up to FEW the others are not read
     number: tl.tensor,  # float32 [BN]: the group's scale
-    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`AHEAD`)
+    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`FEW`)
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
@@ -144,11 +147,16 @@ def piece(
         codes = tl.load(w)
     if CODE == BF16:
         if TAIL:
-            rows = tl.load(x, mask=k[:, None] < left, other=0.0)
+            rows = tl.load(x, mask=(k[:, None] < left) & live[None, :], other=0.0)
+        elif BR <= FEW:
+            rows = tl.load(x, mask=live[None, :], other=0.0)
         else:
             rows = tl.load(x)
         return dot(codes, rows, acc, ASM)
-    rows = tl.load(x)
+    if BR <= FEW:
+        rows = tl.load(x, mask=live[None, :], other=0.0)
+    else:
+        rows = tl.load(x)
     if UNIT:
         codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
@@ -178,7 +186,7 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    if BR <= AHEAD or CODE == BF16:
+    if BR <= FEW or CODE == BF16:
         undone = undo
     else:
         undone = tl.load(undo)  # behind the product, which needs the registers
@@ -204,6 +212,7 @@ def tile(
     first: tl.tensor,  # int32 scalar, and
     n: tl.tensor,  # int32 [BN]: the tile's outputs are first + n
     r: tl.tensor,  # int32 [BR]: its rows of x
+    live: tl.tensor,  # [BR]: which of them count
     some: tl.tensor,  # whether there is anything to do; if not, y is not defined
     N: tl.constexpr,
     K: tl.constexpr,
@@ -275,12 +284,12 @@ def tile(
         if COUNT > 1:
             g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
         acc = piece(
-            acc, w_at + i * WIDTH, x_at + i * WIDTH, f0, u0, s_at, at, left, end,
+            acc, w_at + i * WIDTH, x_at + i * WIDTH, live, f0, u0, s_at, at, left, end,
             SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
         )  # fmt: skip
         if COUNT > 1:
             acc = piece(
-                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, f1, u1, s_at, at + GROUP, left - EACH, end,
+                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, live, f1, u1, s_at, at + GROUP, left - EACH, end,
                 SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
         f0, f1, u0, u1 = g0, g1, v0, v1
@@ -330,7 +339,7 @@ def moved(
 @triton.jit
 def put(
     y: tl.tensor,  # [BN, BR]
-    out: tl.tensor,  # f32 [leaves, R, n_all]
+    out: tl.tensor,  # f32 or bf16 [leaves, R, n_all]
     leaf: tl.tensor,
     first: tl.tensor,
     r: tl.tensor,
@@ -341,6 +350,8 @@ def put(
 ) -> None:
     """Stores the outputs of a tile from column `first` on."""
     y = tl.where(r[None, :] < live, y, 0.0)
+    if out.dtype.element_ty == tl.bfloat16:
+        y = to_bf16(y)
     inside = ((first + tl.arange(0, BN))[:, None] < n_all) & (r[None, :] < R)
     out_at = out + (leaf.to(tl.int64) * R + r[None, :]) * n_all + first + tl.arange(0, BN)[:, None]
     tl.store(out_at, y, mask=inside)
@@ -388,8 +399,8 @@ def beside(
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     y = tile(
-        x, absent, w, scale, last, bounds, leaf, leaf.to(tl.int64) * 0, first, n, r, tl.program_id(0) * BR < live,
-        1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING, 0, 1, 1, BN, BR, BK, ASM,
+        x, absent, w, scale, last, bounds, leaf, leaf.to(tl.int64) * 0, first, n, r, r < live,
+        tl.program_id(0) * BR < live, 1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING, 0, 1, 1, BN, BR, BK, ASM,
     )  # fmt: skip
     put(y, out, leaf, first, r, n_all, live, R, BN)
 
@@ -421,7 +432,7 @@ def product(
     beside_1: tl.tensor,
     beside_layer_0: tl.tensor,
     beside_layer_1: tl.tensor,
-    out_0: tl.tensor,  # f32 [leaves, R, N_0], ...
+    out_0: tl.tensor,  # f32 or bf16 [leaves, R, N_0], ...
     out_1: tl.tensor,
     out_2: tl.tensor,
     out_3: tl.tensor,
@@ -518,7 +529,7 @@ def product(
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     here = leaf.to(tl.int64) * 0  # the matrix begins at w
     y = tile(
-        x, factor, w, scale, last, bounds, leaf, here, first, n, r, tl.program_id(0) * BR < live,
+        x, factor, w, scale, last, bounds, leaf, here, first, n, r, r < live, tl.program_id(0) * BR < live,
         1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
         UNIT, RUN, COUNT, BN, BR, BK, ASM,
     )  # fmt: skip

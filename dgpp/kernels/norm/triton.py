@@ -73,12 +73,11 @@ def _normed(
     fixed = (weight.place(layer), given.bounds, rows.used)
     total, out, *operand = launch(
         normed_rows,
-        (h, h if leaves is None else leaves, values, *fixed, *given.next.arguments(rows.used)),
+        (h, h if leaves is None else leaves, values, *fixed),
         (sums, Out(h.shape, h.dtype), *given.outs),
         given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | given.fetching(warps)
         | {"WIDTH": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
         warps=warps,
         stages=1,
@@ -106,13 +105,12 @@ def gated_normed(
     values = weight.arrays["values"]
     out, *operand = launch(
         gated_heads,
-        (o, z, values, weight.place(layer), given.bounds, rows.used, *given.next.arguments(rows.used)),
+        (o, z, values, weight.place(layer), given.bounds, rows.used),
         (Out((count, heads * dv), jnp.bfloat16), *given.outs),
         given.grid,
         {"LAYERS": values.size // dv, "PARTS": z.shape[0], "R": count, "V": heads, "DV": dv, "EPS": eps}
         | {"SWISH": act == "swish"}
         | given.constants
-        | given.fetching(WARPS)
         | {"LEVELS": dv.bit_length() - 1},
         warps=WARPS,
         stages=1,

@@ -9,7 +9,6 @@ from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
-from dgpp.kernels.linear.triton_ahead import fetch
 from dgpp.kernels.linear.triton_prepare import store_operand
 
 
@@ -33,8 +32,11 @@ def stream(
 
 @triton.jit
 def stored(x: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """float32: numbers rounded to bfloat16."""
-    return to_bf16(tl.load(x + at, mask=inside, other=0.0).to(tl.float32)).to(tl.float32)
+    """float32: numbers rounded to bfloat16, if they are not yet."""
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if value.dtype != tl.bfloat16:
+        value = to_bf16(value)
+    return value.to(tl.float32)
 
 
 @triton.jit
@@ -45,8 +47,6 @@ def normed_rows(
     layer: tl.tensor,  # int32 scalar, likewise used
     bounds: tl.tensor,  # int32 [leaves, 2]
     used: tl.tensor,
-    following: tl.tensor,  # the matrix that is fetched, see `fetch`, and its layer
-    following_layer: tl.tensor,
     total: tl.tensor,  # bf16 [R, D]: the sums, where LEAVES
     out: tl.tensor,  # bf16 [R, D]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
@@ -67,27 +67,13 @@ def normed_rows(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
-    NEXT_FROM: tl.constexpr,  # programs of rows from here on fetch; the other NEXT are those of `fetch`
-    NEXT_LAYERS: tl.constexpr,
-    NEXT_STRIDE: tl.constexpr,
-    NEXT_TOTAL: tl.constexpr,
-    NEXT_EACH: tl.constexpr,
-    NEXT_THREADS: tl.constexpr,
     WIDTH: tl.constexpr,  # 2^LEVELS, at least D
     SPAN: tl.constexpr,  # a power of two, at most WIDTH
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD and more, leaves, blocks of a leaf): each sums the whole row and writes its block."""
+    """Grid (RPAD, leaves, blocks of a leaf): each sums the whole row and writes its block."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    if NEXT_TOTAL:  # noqa: SIM102 - known while compiling, unlike the next
-        if row >= NEXT_FROM:
-            fetch(
-                following, following_layer,
-                ((row - NEXT_FROM) * tl.num_programs(1) + leaf) * tl.num_programs(2) + tl.program_id(2),
-                NEXT_LAYERS, NEXT_STRIDE, NEXT_TOTAL, NEXT_EACH, NEXT_THREADS,
-            )  # fmt: skip
-            return
     start, length = edges(bounds, leaf, LENGTH)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     live = row < tl.load(used)
@@ -121,8 +107,6 @@ def gated_heads(
     layer: tl.tensor,  # int32 scalar, likewise used
     bounds: tl.tensor,  # int32 [leaves, 2], multiples of DV
     used: tl.tensor,
-    following: tl.tensor,  # the matrix that is fetched, see `fetch`, and its layer
-    following_layer: tl.tensor,
     out: tl.tensor,  # bf16 [R, V * DV]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
@@ -143,26 +127,12 @@ def gated_heads(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
-    NEXT_FROM: tl.constexpr,  # programs of rows from here on fetch; the other NEXT are those of `fetch`
-    NEXT_LAYERS: tl.constexpr,
-    NEXT_STRIDE: tl.constexpr,
-    NEXT_TOTAL: tl.constexpr,
-    NEXT_EACH: tl.constexpr,
-    NEXT_THREADS: tl.constexpr,
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD and more, leaves, blocks of a leaf)."""
+    """Grid (RPAD, leaves, blocks of a leaf)."""
     HEADS: tl.constexpr = BLOCK // DV
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    if NEXT_TOTAL:  # noqa: SIM102 - known while compiling, unlike the next
-        if row >= NEXT_FROM:
-            fetch(
-                following, following_layer,
-                ((row - NEXT_FROM) * tl.num_programs(1) + leaf) * tl.num_programs(2) + tl.program_id(2),
-                NEXT_LAYERS, NEXT_STRIDE, NEXT_TOTAL, NEXT_EACH, NEXT_THREADS,
-            )  # fmt: skip
-            return
     start, length = edges(bounds, leaf, LENGTH)
     live = row < tl.load(used)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)

@@ -320,7 +320,7 @@ def _read(ops: Kernels, x: Any, w: Weight, rows: Rows) -> Any:
 def _normed() -> Built:
     def run(ops: Kernels, given: Any, zero: Any) -> Any:
         x, norm, w, rows = given
-        feeds = (Feed(w, layer=zero),)
+        feeds = (Feed(w),)
         return _read(ops, ops.normed(x, norm, zero + 1, 1e-6, rows, centred=True, feeds=feeds), w, rows)
 
     given = (_numbers("x", 7, 1024), _stack("norm", 1024), _weight("nvfp4", 1, 64, 1024), _rows())
@@ -330,7 +330,7 @@ def _normed() -> Built:
 def _added_normed() -> Built:
     def run(ops: Kernels, given: Any, zero: Any) -> Any:
         h, leaves, norm, w, rows = given
-        feeds = (Feed(w, layer=zero),)
+        feeds = (Feed(w),)
         h, x = ops.added_normed(h, leaves, norm, zero + 1, 1e-6, rows, centred=True, feeds=feeds)
         return h, _read(ops, x, w, rows)
 
@@ -342,7 +342,7 @@ def _added_normed() -> Built:
 def _gated_normed() -> Built:
     def run(act: str, ops: Kernels, given: Any, zero: Any) -> Any:
         o, z, norm, w, rows = given
-        x = ops.gated_normed(o, z, norm, zero + 1, 1e-6, act, rows, feeds=(Feed(w, layer=zero),))
+        x = ops.gated_normed(o, z, norm, zero + 1, 1e-6, act, rows, feeds=(Feed(w),))
         return _read(ops, x, w, rows)
 
     o, z = _numbers("o", 7, 6, 128, dtype=np.float32), _numbers("z", 2, 7, 768, dtype=np.float32)
@@ -353,7 +353,7 @@ def _gated_normed() -> Built:
 def _swiglu_parts() -> Built:
     def run(ops: Kernels, given: Any, zero: Any) -> Any:
         gate, up, w, rows = given
-        return _read(ops, ops.swiglu_parts(gate, up, rows, feeds=(Feed(w, layer=zero),)), w, rows)
+        return _read(ops, ops.swiglu_parts(gate, up, rows, feeds=(Feed(w),)), w, rows)
 
     parts = [_numbers(name, 2, 7, 448, dtype=np.float32, scale=3) for name in ("gate", "up")]
     return Built((*parts, _weight("mxfp8", 1, 64, 448), _rows()), {"rows 7": run}, "rows 7")
@@ -362,7 +362,7 @@ def _swiglu_parts() -> Built:
 def _opened() -> Built:
     def run(ops: Kernels, given: Any, zero: Any) -> Any:
         mix, gate, w, rows = given
-        return _read(ops, ops.opened(mix, gate, rows, feeds=(Feed(w, layer=zero),)), w, rows)
+        return _read(ops, ops.opened(mix, gate, rows, feeds=(Feed(w),)), w, rows)
 
     given = (_numbers("mix", 7, 4, 64, dtype=np.float32), _numbers("gate", 7, 4, 64, scale=4))
     return Built((*given, _weight("fp8_channel", 1, 64, 256), _rows()), {"rows 7": run}, "rows 7")

@@ -2,8 +2,8 @@
 
     python -m tests.kernels.gpu.beside
 
-On a CUDA device the bits are compared; in Triton's interpreter (TRITON_INTERPRET=1) numbers within rounding, since NumPy
-adds in another order for steps of other sizes.
+On a CUDA device the bits are compared; in Triton's interpreter (TRITON_INTERPRET=1) numbers within rounding, since
+NumPy adds in another order for steps of other sizes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def main() -> int:
     """The command."""
     good = True
     cases = [(MAIN[0], small, 3) for small in SMALL] if INTERPRETED else []
-    cases += [] if INTERPRETED else [(format, small, rows) for format in MAIN for small in SMALL for rows in (1, 16, 17)]
+    cases += (
+        [] if INTERPRETED else [(format, small, rows) for format in MAIN for small in SMALL for rows in (1, 16, 17)]
+    )
     for case in cases:
         trouble = trouble_of(*case)
         print("FAIL" if trouble else "ok  ", *case, "; ".join(trouble), flush=True)

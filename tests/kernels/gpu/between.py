@@ -110,7 +110,7 @@ def normed() -> None:
     rows = rows_of(9, 2)
     for format, k in (("fp8_block128_bf16", 320), ("nvfp4", 576), ("mxfp4", 256)):
         for centred in (False, True):
-            readers = (Feed(matrix(format, 16, k), layer=jnp.int32(0)),)
+            readers = (Feed(matrix(format, 16, k)),)
             check(
                 f"normed {format} {k} {centred}",
                 lambda kind, centred=centred: (
@@ -121,7 +121,7 @@ def normed() -> None:
                 rows=rows,
                 feeds=readers,
             )
-    readers = (Feed(matrix("nvfp4", 16, 320), layer=jnp.int32(0)),)
+    readers = (Feed(matrix("nvfp4", 16, 320)),)
     for dtype in (jnp.float32, jnp.bfloat16):
         for i, what in enumerate(("sum", "norm")):
             check(
@@ -159,12 +159,12 @@ def gated_normed() -> None:
             numbers(2, 8, heads * dv, scale=30, dtype=jnp.float32),
             stack(dv),
             rows=rows,
-            feeds=(Feed(matrix("fp8_block32_e8m0", 32, heads * dv), ranges, jnp.int32(0)),),
+            feeds=(Feed(matrix("fp8_block32_e8m0", 32, heads * dv), ranges),),
         )
 
 
 def swiglu() -> None:
-    rows, feeds = rows_of(7, 1), (Feed(matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448)), jnp.int32(0)),)
+    rows, feeds = rows_of(7, 1), (Feed(matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448))),)
     check(
         "swiglu",
         lambda kind: lambda gate, up, rows, feeds: kind.swiglu_parts(gate, up, rows, feeds),
@@ -182,7 +182,7 @@ def opened() -> None:
         numbers(8, 4, 32, dtype=jnp.float32),
         numbers(8, 4, 32, scale=30),
         rows=rows_of(7, 1),
-        feeds=(Feed(matrix("fp8_channel", 32, 128), ((0, 64), (64, 128)), jnp.int32(0)),),
+        feeds=(Feed(matrix("fp8_channel", 32, 128), ((0, 64), (64, 128))),),
     )
 
 

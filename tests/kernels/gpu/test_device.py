@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
         *(f"bits_experts {name}" for name in (*EXPERT_FORMATS, "route")),
         "bits_state",
         "between",
+        "beside",
         "pick",
         *(f"attention {case}" for case in (*DENSE, "sparse", "index", "selection")),
     ],

@@ -31,6 +31,7 @@ SLOW += [
             "logic groups",
             "logic route",
             "pick",
+            "beside",
         ),
         *(f"attention {cases}" for cases in ("index selection", "sparse", "dense", "options", "fp8")),
     )

@@ -14,7 +14,7 @@ from tests.models.qwen import directory_of
 
 pytestmark = needs_triton
 
-LAUNCHES = {"27b-fp8": 53, "27b-nvfp4": 105}
+LAUNCHES = {"27b-fp8": 50, "27b-nvfp4": 99}
 """Of 16 rows with every loop over layers taken once: a period of four layers, and the head. The layers of the NVFP4
 release are two stacks, for their formats differ."""
 SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
