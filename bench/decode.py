@@ -12,6 +12,8 @@ write. `fraction` is of the read bandwidth of the same run. Values are random an
 from __future__ import annotations
 
 import argparse
+import collections
+import re
 import statistics
 import sys
 import time
@@ -26,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.device import events, read_bandwidth, table
+from bench.device import Event, events, read_bandwidth, table
 from bench.partners import PartnerError
 from bench.published import FORMATS, QWEN38_27B
 from bench.random_weights import random_weight
@@ -53,6 +55,8 @@ STEPS = 48  # timed decode steps
 WARM = 8  # steps before the clock runs
 CACHE = 1024  # tokens of the pool for each stream
 PARTNER_SECONDS = 120.0
+XLA = re.compile("loop_|input_|wrapped_|fusion|mem|Mem")
+"""Names of kernels that are not ours."""
 
 
 def weights_of(tree: SpecTree) -> dict[str, Any]:
@@ -152,15 +156,35 @@ def finished(
     return row | {"tokens_per_second": size / seconds}
 
 
-def profile(core: Core, streams: int) -> str:
-    """The kernels of one decode step of `streams` streams at their first position."""
+def profile(core: Core, streams: int) -> list[Event]:
+    """What one decode step of `streams` streams at their first position runs."""
     for slot in range(streams):
         core.pool.reserve(slot, CACHE)
     segments = [Segment(slot, 0, (1,), Phase.PREFILL, (0,)) for slot in range(streams)]
-    found = table(events(lambda: core.step(segments).picks))
+    found = events(lambda: core.step(segments).picks)
     for slot in range(streams):
         core.pool.release(slot)
     return found
+
+
+def profile_rows(name: str, seen: Sequence[Event], weight_bytes: float, nbytes: float, read: float) -> list[Any]:
+    """Rows of the record of a profile: each kernel's device time in a step, XLA's own taken together, and all of it.
+    Those that read weights, and the whole, have the bytes of weights, or of weights and state."""
+    seconds: collections.Counter[str] = collections.Counter()
+    count: collections.Counter[str] = collections.Counter()
+    for event in seen:
+        kernel = "XLA's own kernels and copies" if XLA.match(event.name) else event.name
+        for key in (kernel, "all"):
+            seconds[key] += event.seconds  # type: ignore[assignment]
+            count[key] += 1
+    rows = []
+    for kernel in (*(key for key, _ in seconds.most_common() if key != "all"), "all"):
+        row = {"name": f"{name}, {kernel}", "model": name, "seconds": seconds[kernel], "launches_count": count[kernel]}
+        if moved := {"product": weight_bytes, "all": nbytes}.get(kernel):
+            gbps = moved / seconds[kernel] / 1e9
+            row |= {"bytes": moved, "gbps": gbps, "fraction": gbps / read}
+        rows.append(row)
+    return rows
 
 
 def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: float) -> dict[str, Any]:
@@ -212,8 +236,6 @@ def measured(
     name: str, core: Core, nbytes: float, options: argparse.Namespace, read: float
 ) -> Iterator[Callable[[], dict[str, Any]]]:
     """What measures the rows of a model, one by one."""
-    for streams in options.profile:
-        print(f"{name}, {streams} streams:\n{profile(core, streams)}", flush=True)
     for streams in options.streams:
         yield partial(decode_row, name, core, nbytes, streams, read)
     for tokens in options.prefill:
@@ -251,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="+", choices=MODELS)
     parser.add_argument("--streams", type=numbers, default=[1, 4, 8, 16])
     parser.add_argument("--prefill", type=numbers, default=[2048])
-    parser.add_argument("--profile", type=numbers, default=[], help="print the kernels of a step of so many streams")
+    parser.add_argument("--profile", type=numbers, default=[], help="the kernels of a step of so many streams, too")
     parser.add_argument("--kernels", default="triton")
     parser.add_argument("--partner", action="store_true", help="transformers with the same config, too")
     parser.add_argument("--layers", type=int, help="only so many layers, to try the script")
@@ -274,11 +296,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "row families": str(CoreSettings.row_families),
         "weights": "random, made on the device",
     }
+    profiled = rows[:1]
     failed = False
     with ThreadPoolExecutor(len(options.models)) as threads:
         made = [threads.submit(ready, name, options) for name in options.models]
         cores = [one.result() for one in made]
     for name, (core, nbytes) in zip(options.models, cores, strict=True):
+        for streams in options.profile:
+            seen, all_bytes = profile(core, streams), nbytes + state_bytes(core, streams, 1)
+            print(f"{name}, {streams} streams:\n{table(seen)}", flush=True)
+            what = name if streams == 1 else f"{name}, {streams} streams"
+            profiled += profile_rows(what, seen, nbytes, all_bytes, memory["gbps"])
         for measure in measured(name, core, nbytes, options, memory["gbps"]):
             try:
                 row = measure()
@@ -294,6 +322,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 written = write_record("decode", rows, device=options.device, extra=extra, root=options.records)
     if options.record and len(rows) > 1:
         print(written)
+    if options.record and len(profiled) > 1:
+        print(write_record("step_profile", profiled, device=options.device, extra=extra, root=options.records))
     return 1 if failed else 0
 
 

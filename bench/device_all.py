@@ -1,6 +1,7 @@
 """Everything that a CUDA device has to show, in one run of under ten minutes with a limit for each part.
 
-    python -m bench.device_all [--seconds 570] [--only tests,goldens,claims,sanitizer,decode,kernels] [--out DIR]
+    python -m bench.device_all [--seconds 570] [--only tests,goldens,claims,sanitizer,decode,kernels,counters]
+        [--out DIR]
 
 What times nothing runs side by side: the GPU tests, the goldens (made, then compared by other processes), the claims
 and compute-sanitizer on small cases. Then whole models and kernels are timed, each alone. Logs, goldens and records go
@@ -32,6 +33,7 @@ from dgpp.lab.goldens.device import DEVICE_CASES, STEPS
 PARALLEL_SECONDS = 240  # of all that runs side by side
 DECODE_SECONDS = 170
 KERNELS_SECONDS = 150
+COUNTERS_SECONDS = 90
 GRACE_SECONDS = 5  # of a limit, to end in order
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"  # where it is not on the path
 SANITIZED = ("swiglu_parts", "linear-fp8_block128_bf16", "route", "gated_delta")
@@ -112,11 +114,15 @@ def alone(parts: Sequence[str]) -> list[Job]:
     """Jobs that time something."""
     found = []
     if "decode" in parts:
-        command = python("bench.decode", "27b-fp8", "27b-nvfp4", "--prefill", "2048,8192", "--partner", "--record")
-        found.append(Job("decode", "27B, FP8 and NVFP4", (*command, "--device", "h200"), DECODE_SECONDS))
+        command = python("bench.decode", "27b-fp8", "27b-nvfp4", "--prefill", "2048,8192", "--profile", "1", "--record")
+        command += ("--partner", "--device", "h200")
+        found.append(Job("decode", "27B, FP8 and NVFP4", command, DECODE_SECONDS))
     if "kernels" in parts:
         command = python("bench.kernels", "--state", "--rows", "1,16,64,2048", "--record")
         found.append(Job("kernels", "at real shapes", command, KERNELS_SECONDS))
+    if "counters" in parts:
+        command = python("bench.counters", "--rows", "16", "--seconds", str(COUNTERS_SECONDS - 10), "--record")
+        found.append(Job("counters", "of the products", command, COUNTERS_SECONDS))
     return found
 
 
@@ -187,7 +193,7 @@ def pack(out: Path, logs: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parts = ("tests", "goldens", "claims", "sanitizer", "decode", "kernels")
+    parts = ("tests", "goldens", "claims", "sanitizer", "decode", "kernels", "counters")
     parser = argparse.ArgumentParser(prog="python -m bench.device_all", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=570, help="of the whole run")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(parts))

@@ -3,8 +3,8 @@
     python -m bench.tune [--kinds "e2m1,e4m3 under powers of two"] [--rows 16,64] [--seconds 300] [--write]
 
 For each kind of weight and class of row counts, candidates are compiled, held against float64 on some outputs, and
-timed on the weights of a few shapes. The best is the one with the least sum of times; all candidates keep the kind's
-class of matrix instruction, which is not chosen here. The file decides at run time, never a clock.
+timed: on a matrix of many programs, and on the leaves of one of few. All candidates keep the kind's class of matrix
+instruction, which is not chosen here. The file decides at run time, never a clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ KINDS = {
 }
 """A format of each kind."""
 
-SHAPES = (GATE, next(one for one in MATRICES if one.name == "down_proj"))
+SHAPES = {"tiles": GATE, "few": next(one for one in MATRICES if one.name == "down_proj")}
+"""The matrix that decides each part of the file."""
 SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
 OUTPUTS = 128  # of which the error is looked at
 BOUND = 2.0**-15  # the least that a wrong order of codes would miss by; tests hold the real bound
@@ -147,13 +148,10 @@ def timed(kind: str, rows: int, matrix: Matrix, pool: ThreadPoolExecutor, stop: 
     return found
 
 
-def best(kind: str, rows: int, pool: ThreadPoolExecutor, stop: float) -> Tile | None:
-    """The tile with the least sum of times over SHAPES, each in units of the best; None when time ran out."""
-    tables = [timed(kind, rows, matrix, pool, stop) for matrix in SHAPES]
-    common = set.intersection(*(set(table) for table in tables))
-    if not common or time.monotonic() > stop:
-        return None
-    return min(common, key=lambda tile: sum(table[tile] / min(table.values()) for table in tables))
+def best(kind: str, rows: int, matrix: Matrix, pool: ThreadPoolExecutor, stop: float) -> Tile | None:
+    """The tile with the least time; None when time ran out."""
+    table = timed(kind, rows, matrix, pool, stop)
+    return min(table, key=lambda tile: table[tile]) if table and time.monotonic() <= stop else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,11 +170,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tuned = triton_tiles.read()
     here = tuned.setdefault(architecture(), {})
     with tiles_of_threads(), ThreadPoolExecutor(THREADS) as pool:
-        for kind, rows in itertools.product(options.kinds, map(int, options.rows)):
-            tile = best(kind, rows, pool, stop)
+        for kind, rows, (part, matrix) in itertools.product(options.kinds, map(int, options.rows), SHAPES.items()):
+            if part == "few" and kind == "bf16":  # few are other matrices there, see `triton_tiles.FEW`
+                continue
+            tile = best(kind, rows, matrix, pool, stop)
             if tile is not None:
-                print(f"{kind}, {rows} rows: {dataclasses.astuple(tile)}", flush=True)
-                here[kind] = dataclasses.replace(here[kind], tiles={**here[kind].tiles, rows: tile})
+                print(f"{kind}, {rows} rows, {part}: {dataclasses.astuple(tile)}", flush=True)
+                here[kind] = dataclasses.replace(here[kind], **{part: {**getattr(here[kind], part), rows: tile}})
     if options.write:
         triton_tiles.write(tuned)
         print(triton_tiles.PATH)

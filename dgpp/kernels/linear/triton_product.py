@@ -400,7 +400,8 @@ def beside(
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     y = tile(
         x, absent, w, scale, last, bounds, leaf, leaf.to(tl.int64) * 0, first, n, r, r < live,
-        tl.program_id(0) * BR < live, 1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING, 0, 1, 1, BN, BR, BK, ASM,
+        tl.program_id(0) * BR < live, 1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING,
+        0, 1, 1, BN, BR, BK, ASM,
     )  # fmt: skip
     put(y, out, leaf, first, r, n_all, live, R, BN)
 

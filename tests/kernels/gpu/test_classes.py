@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,14 +19,16 @@ def check(architecture: str, kinds: list[str], rows: tuple[int, ...]) -> None:
     """Compiles the product kernel of each kind for each number of rows."""
     from bench.compiled import compiled, launches
     from bench.tune import KINDS
-    from dgpp.kernels.linear.triton_tiles import TILES
+    from dgpp.kernels.linear.triton_tiles import TILES, Tuned
 
     for kind in kinds:
-        wanted = OPCODES[TILES[architecture][kind].instruction]
-        for count in rows:
-            *_, launch = launches(KINDS[kind], count, architecture)
+        tuned = TILES[architecture][kind]
+        for part, count in [("tiles", count) for count in rows] + [("few", count) for count in tuned.few]:
+            chosen = Tuned(tuned.instruction, {**tuned.tiles, **getattr(tuned, part)})
+            with mock.patch.dict(TILES[architecture], {kind: chosen}):
+                *_, launch = launches(KINDS[kind], count, architecture)
             found = {code.split(".")[0] for code in compiled(launch, architecture).opcodes}
-            assert found & set(OPCODES.values()) == {wanted}, f"{kind}, {count} rows"
+            assert found & set(OPCODES.values()) == {OPCODES[tuned.instruction]}, f"{kind}, {count} rows, {part}"
 
 
 @pytest.mark.slow
@@ -53,6 +56,7 @@ def test_every_architecture_has_every_kind_and_class_of_row_counts() -> None:
         for tuned in kinds.values():
             assert tuned.instruction in OPCODES
             assert tuple(tuned.tiles) == ROWS
+            assert set(tuned.few) <= set(ROWS)
 
 
 def test_the_file_of_tiles_is_as_it_would_be_written(tmp_path: Path) -> None:
