@@ -22,7 +22,8 @@ def transformers(python: Path, model: Path, dtype: str, work: Work) -> list[Timi
     """The timings of transformers with the weights held in `dtype`. Raises PartnerError."""
     request = json.loads(work.to_json())
     request["batches"] = [(streams, work.prompts(streams)) for streams in work.streams]
-    output = _run([str(python), str(TRANSFORMERS), str(model), dtype], json.dumps(request))
+    # Without the script's folder on the path, where `kernels` is not the package that transformers looks for.
+    output = _run([str(python), "-P", str(TRANSFORMERS), str(model), dtype], json.dumps(request))
     entries = json.loads(output.splitlines()[-1])
     return [Timing.of_json(f"transformers {dtype}", entry) for entry in entries]
 
