@@ -65,12 +65,7 @@ def products(x: jax.Array | Fed, ws: Sequence[Weight], layer: jax.Array, used: j
     """
     x = fed(x, [Feed(w) for w in ws], used)
     outs: dict[int, jax.Array] = {}
-    groups = [
-        (some, recipe(format_named(ws[some[0]].format), check_linear(x, ws[some[0]], layer, used), x.shape[-1]))
-        for some in _together(ws)
-    ]
-    for some, beside in _joined(groups, ws, x.shape):
-        found = next(found for group, found in groups if group is some)
+    for some, found, beside in _launches(x, ws, layer, used):
         given, more = ([(ws[i], ws[i].place(layer)) for i in indices] for indices in (some, beside))
         if found is None:
             made = [linear_parts(x, w, place, used) for w, place in given]
@@ -78,6 +73,26 @@ def products(x: jax.Array | Fed, ws: Sequence[Weight], layer: jax.Array, used: j
             made = _product(x, given, found, used, parts(found, x.shape[-1]), beside=more)
         outs |= zip([*some, *beside], made, strict=True)
     return [outs[i] for i in range(len(ws))]
+
+
+def _launches(
+    x: Fed, ws: Sequence[Weight], layer: jax.Array, used: jax.Array
+) -> list[tuple[list[int], Recipe | None, list[int]]]:
+    """What shares a launch: the indices of matrices of one format, their recipe, and the indices of those of bfloat16
+    that join them. These are MOST_BESIDE at most with FEW outputs together, of few rows, and summed in the same
+    parts."""
+    rows, k = x.shape
+    groups: list[tuple[list[int], Recipe | None, list[int]]] = [
+        (some, recipe(format_named(ws[some[0]].format), check_linear(x, ws[some[0]], layer, used), k), [])
+        for some in _together(ws)
+    ]
+    plain = [group for group in groups if group[1] is not None and group[1].code == "bf16"]
+    small = [g for g in plain if len(g[0]) <= MOST_BESIDE and sum(ws[i].shape[0] for i in g[0]) <= FEW]
+    hosts = [g for g in groups if g[1] is not None and g not in plain and parts(g[1], k) == parts(Recipe("bf16"), k)]
+    if small and hosts and rows <= ROWS[0]:
+        groups.remove(small[0])
+        hosts[0][2].extend(small[0][0])
+    return groups
 
 
 def _together(ws: Sequence[Weight]) -> list[list[int]]:
@@ -88,28 +103,6 @@ def _together(ws: Sequence[Weight]) -> list[list[int]]:
     return [found[i : i + MOST] for found in groups.values() for i in range(0, len(found), MOST)]
 
 
-def _joined(
-    groups: Sequence[tuple[list[int], Recipe | None]], ws: Sequence[Weight], shape: tuple[int, ...]
-) -> list[tuple[list[int], list[int]]]:
-    """Each group with another that joins its launch, or none: MOST_BESIDE matrices of bfloat16 with FEW outputs, for
-    few rows [R, K], and summed in the same parts."""
-    rows, k = shape
-    small = next(
-        (
-            some
-            for some, found in groups
-            if found and found.code == "bf16" and len(some) <= MOST_BESIDE and sum(ws[i].shape[0] for i in some) <= FEW
-        ),
-        None,
-    )
-    for some, found in groups:
-        if small is None or found is None or found.code == "bf16" or rows > ROWS[0]:
-            continue
-        if parts(found, k) == parts(Recipe("bf16"), k):
-            return [(some, small), *((other, []) for other, _ in groups if other not in (some, small))]
-    return [(some, []) for some, _ in groups]
-
-
 def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """float32 [len(ranges), R, N]; arguments as in `dgpp.kernels.linear`, order as in `triton_product`."""
     return _leaves(x, w, layer, used, ranges, jnp.float32)
@@ -117,7 +110,8 @@ def linear_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Arr
 
 def rounded_leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges) -> jax.Array:
     """`linear_leaves` rounded to bf16, which the product stores itself."""
-    return to_bf16(_leaves(x, w, layer, used, ranges, jnp.bfloat16))
+    leaves = _leaves(x, w, layer, used, ranges, jnp.bfloat16)
+    return leaves if leaves.dtype == jnp.bfloat16 else to_bf16(leaves)
 
 
 def _leaves(x: jax.Array | Fed, w: Weight, layer: jax.Array, used: jax.Array, ranges: Ranges, dtype: Any) -> jax.Array:
