@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = tuned.setdefault(architecture(), {})
     with tiles_of_threads(), ThreadPoolExecutor(THREADS) as pool:
         for kind, rows, (part, matrix) in itertools.product(options.kinds, map(int, options.rows), SHAPES.items()):
-            if part == "few" and kind == "bf16":  # few are other matrices there, see `triton_tiles.FEW`
+            if part == "few" and kind == "bf16":  # few are other matrices there, see `triton_tiles.FEW_OUTPUTS`
                 continue
             tile = best(kind, rows, matrix, pool, stop)
             if tile is not None:

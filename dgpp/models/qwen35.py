@@ -241,11 +241,11 @@ def mixer_block(
     taps("input_norm", x)
     if kind == LINEAR:
         place = place_among(c.linear_layers, layer)
-        y, state = delta_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
+        leaves, state = delta_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
     else:
         place = place_among(c.full_layers, layer)
-        y, state = attention_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
-    return Residual(h, y), state
+        leaves, state = attention_mixer(c, part, layer, x, constants, rows, state, place, world, kernels, taps)
+    return Residual(h, leaves), state
 
 
 def delta_mixer(
@@ -381,10 +381,11 @@ def draft(
     h = to_bf16(kernels.linear(jnp.concatenate([e, n], axis=-1), w["fc"], layer, rows.used))
     layers = w["layers"]
     h, x = norm(c, layers["norms"]["input_norm"], layer, h, rows, kernels)
-    y, state = attention_mixer(c, layers["attention"], layer, x, constants, rows, state, layer, world, kernels, taps)
-    behind = Residual(h, y)
-    behind, state = mlp_block(c, FULL, layers, layer, behind, state, constants, rows, world, kernels, taps)
-    _, out = norm(c, w["norm"], layer, behind, rows, kernels)
+    mixer = layers["attention"]
+    leaves, state = attention_mixer(c, mixer, layer, x, constants, rows, state, layer, world, kernels, taps)
+    stream = Residual(h, leaves)
+    stream, state = mlp_block(c, FULL, layers, layer, stream, state, constants, rows, world, kernels, taps)
+    _, out = norm(c, w["norm"], layer, stream, rows, kernels)
     return out, out, state
 
 

@@ -30,7 +30,7 @@ from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_own import own_kernel
 from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
-from dgpp.kernels.linear.triton_tiles import FEW, ROWS, Tile, tile_for
+from dgpp.kernels.linear.triton_tiles import FEW_OUTPUTS, ROWS, Tile, tile_for
 from dgpp.kernels.stored import to_bf16
 
 MOST = 4  # matrices in a launch
@@ -79,7 +79,7 @@ def _launches(
     x: Fed, ws: Sequence[Weight], layer: jax.Array, used: jax.Array
 ) -> list[tuple[list[int], Recipe | None, list[int]]]:
     """What shares a launch: the indices of matrices of one format, their recipe, and the indices of those of bfloat16
-    that join them. These are MOST_BESIDE at most with FEW outputs together, of few rows, and summed in the same
+    that join them. These are MOST_BESIDE at most with FEW_OUTPUTS outputs together, of few rows, and summed in the same
     parts."""
     rows, k = x.shape
     groups: list[tuple[list[int], Recipe | None, list[int]]] = [
@@ -87,7 +87,7 @@ def _launches(
         for some in _together(ws)
     ]
     plain = [group for group in groups if group[1] is not None and group[1].code == "bf16"]
-    small = [g for g in plain if len(g[0]) <= MOST_BESIDE and sum(ws[i].shape[0] for i in g[0]) <= FEW]
+    small = [g for g in plain if len(g[0]) <= MOST_BESIDE and sum(ws[i].shape[0] for i in g[0]) <= FEW_OUTPUTS]
     hosts = [g for g in groups if g[1] is not None and g not in plain and parts(g[1], k) == parts(Recipe("bf16"), k)]
     if small and hosts and rows <= ROWS[0]:
         groups.remove(small[0])
@@ -142,7 +142,7 @@ def _product(
     `linear_leaves`. Rows of bfloat16 have no form; there the number of outputs decides.
     """
     rows = x.shape[0]
-    few = sum(w.shape[0] for w, _ in ws) <= FEW if found.code == "bf16" else leaves
+    few = sum(w.shape[0] for w, _ in ws) <= FEW_OUTPUTS if found.code == "bf16" else leaves
     tile = tile_for(architecture(), found, rows, few)
     given = operand_of(x, found, tile, used, ranges)
     for w, layer in (*ws, *beside):
@@ -162,7 +162,7 @@ def _product(
     arguments = (given.values, given.factor, *itertools.chain(*zip(*fields, strict=True)), given.bounds, *layers, used)
     small = [w.shape[0] for w, _ in beside] + [0] * (MOST_BESIDE - len(beside))
     arguments += _beside(bare(x), beside, given.factor)
-    constants |= beside_constants(found, tile, small, beside, ranges)
+    constants |= _beside_constants(found, tile, small, beside, ranges)
     outs = [Out((len(ranges), rows, n) if n else (1,), dtype) for n in (*sizes, *small)]
     columns = sum(-(-n // tile.columns) for n in (*sizes, *small))
     grid = (constants["RPAD"] // tile.rows, columns, len(ranges))
@@ -178,7 +178,7 @@ def _beside(x: jax.Array, beside: Sequence[tuple[Weight, jax.Array]], absent: ja
     return (x, *(w.arrays["values"] for w, _ in slots), *(layer for _, layer in slots))
 
 
-def beside_constants(
+def _beside_constants(
     found: Recipe, tile: Tile, sizes: Sequence[int], beside: Sequence[tuple[Weight, jax.Array]], ranges: Ranges
 ) -> dict[str, Any]:
     """The constants of `triton_product.beside`: its steps take no more shared memory than those of the tile."""

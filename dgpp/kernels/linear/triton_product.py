@@ -24,7 +24,7 @@ import triton.language as tl
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
-FEW = tl.constexpr(32)
+FEW_ROWS = tl.constexpr(32)
 """Rows of a tile whose shifts are read a step ahead, and which are read only if they count."""
 NO_SCALE = tl.constexpr(0)  # none along K
 NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
@@ -107,7 +107,7 @@ def shifts(
     if CODE == BF16:  # has none
         first = tl.zeros((BR,), tl.float32)
         last = first
-    elif BR <= FEW:
+    elif BR <= FEW_ROWS:
         first = tl.load(first)
         last = tl.load(last)
     return first, last
@@ -118,9 +118,9 @@ def piece(
     acc: tl.tensor,
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
-    live: tl.tensor,  # [BR]: which rows count; up to FEW the others are not read
+    live: tl.tensor,  # [BR]: which rows count; up to FEW_ROWS the others are not read
     number: tl.tensor,  # float32 [BN]: the group's scale
-    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`FEW`)
+    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`FEW_ROWS`)
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
@@ -148,12 +148,12 @@ def piece(
     if CODE == BF16:
         if TAIL:
             rows = tl.load(x, mask=(k[:, None] < left) & live[None, :], other=0.0)
-        elif BR <= FEW:
+        elif BR <= FEW_ROWS:
             rows = tl.load(x, mask=live[None, :], other=0.0)
         else:
             rows = tl.load(x)
         return dot(codes, rows, acc, ASM)
-    if BR <= FEW:
+    if BR <= FEW_ROWS:
         rows = tl.load(x, mask=live[None, :], other=0.0)
     else:
         rows = tl.load(x)
@@ -186,7 +186,7 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    if BR <= FEW or CODE == BF16:
+    if BR <= FEW_ROWS or CODE == BF16:
         undone = undo
     else:
         undone = tl.load(undo)  # behind the product, which needs the registers

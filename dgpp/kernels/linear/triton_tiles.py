@@ -3,7 +3,7 @@
 The file holds, for each architecture and kind of weight (`kind_of`), the class of the matrix instruction, and a tile
 for each class of row counts: [columns, rows, bytes, warps, stages]. Under "few" stand those for products of so few
 programs that each should have more of the weight under way: leaves of a row-parallel matrix, and matrices of bfloat16
-with FEW outputs. Tiles change speed, never bits, while they keep to
+with FEW_OUTPUTS outputs. Tiles change speed, never bits, while they keep to
 the class: on sm_90 a multiple of 4 warps with 64 columns or more makes Triton choose `wgmma`; all else is `mma.sync`.
 `python -m bench.tune --write` chooses them on a device; those of sm_121 keep to its 99 KiB of shared memory.
 """
@@ -22,7 +22,7 @@ from dgpp.kernels.linear.triton_recipe import GROUP, Recipe
 PATH = Path(__file__).with_suffix(".json")
 ROWS = (16, 32, 64, 128)
 """The classes of row counts: a batch takes the smallest that holds it, or the last."""
-FEW = 512
+FEW_OUTPUTS = 512
 """Outputs of a router, or of the gates of a DeltaNet layer."""
 
 

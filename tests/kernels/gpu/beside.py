@@ -47,7 +47,7 @@ def trouble_of(format: str, small: tuple[int, ...], rows: int) -> list[str]:
 
     with mock.patch.object(triton, "launch", counted):
         found = jax.jit(lambda x, ws: triton.products(x, ws, layer, used))(x, ws)
-    joined = rows <= 16 and sum(small) <= triton.FEW
+    joined = rows <= 16 and sum(small) <= triton.FEW_OUTPUTS
     trouble = [] if len(launches) == (1 if joined else 2) else [f"{len(launches)} launches"]
     for i, (w, y) in enumerate(zip(ws, found, strict=True)):
         alone = jax.jit(lambda x, w: triton.linear_parts(x, w, layer, used))(x, w)

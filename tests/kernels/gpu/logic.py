@@ -111,7 +111,7 @@ def experts(architecture: str) -> None:
             limits = {"PROGRAMS": {architecture: programs}, "SCRATCH": programs, "FOUND": programs}
             limits["BLOCK"] = 1024 if programs else 32
             # NumPy adds in another order for steps of other sizes, which the matrix units do not.
-            with on(architecture), mock.patch.multiple(triton, **limits), mock.patch.object(alone, "FEW", 0):
+            with on(architecture), mock.patch.multiple(triton, **limits), mock.patch.object(alone, "FEW_OUTPUTS", 0):
                 found = [np.asarray(triton.grouped_linear(x, ids, w, *fixed)) for w in (gate, up)]
                 parts = np.asarray(triton.grouped_linear_leaves(act, ids, down, *fixed, leaves))
                 pair, feeds = ((gate, up), (one, one)), (Feed(down, leaves),)
