@@ -212,7 +212,7 @@ def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
     print(f"{name}: weights in {time.perf_counter() - started:.1f} s", flush=True)
     families = tuple(sorted({*CoreSettings.row_families, CONTEXT, *options.prefill}))
     pool = max(CACHE * max(options.streams), *options.prefill, 1024)
-    settings = CoreSettings(max(options.streams), pool, row_families=families, verify_rows=1)
+    settings = CoreSettings(max(options.streams), pool, row_families=families)
     started = time.perf_counter()
     core = Core(family, config, weights, settings, select(options.kernels), tree)
     with ThreadPoolExecutor(len(families)) as threads:

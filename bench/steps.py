@@ -25,6 +25,7 @@ from bench.published import FORMATS
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import flatten
 from dgpp.engine.batch import build, unpacked
+from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
 from dgpp.kernels import select
 from dgpp.layers.taps import Taps
@@ -54,7 +55,7 @@ def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
             if packed.resident
         }
         node[leaf] = Weight(arrays, spec.held.name, spec.shape, spec.numbers)
-    room = Room(PAGES, PAGE, SLOTS, 1)
+    room = Room(PAGES, PAGE, SLOTS, CoreSettings.verify_rows)
     state = {
         key: jax.ShapeDtypeStruct(spec.allocation(room), spec.dtype) for key, spec in family.state(config, 1).items()
     }

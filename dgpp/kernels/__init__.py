@@ -54,6 +54,7 @@ class Kernels:
     rounded_leaves: Callable[..., jax.Array] | None = None  # `stored_leaves` at once, likewise
     likeliest: Callable[..., Any] | None = None  # where the kind has a kernel for it
     stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
+    rhythms: int = 1  # of a model's layers in one step of the scan over them (`dgpp.models.periods`)
 
     def products(self, x: Any, ws: Sequence[Weight], layer: jax.Array, used: jax.Array) -> list[jax.Array]:
         """Of matrices that read the same rows each the parts of its product, float32 [P, R, N], to be added in
@@ -170,6 +171,7 @@ def _triton() -> Kernels:
         rounded_leaves=rounded_leaves,
         joined=products,
         likeliest=likeliest,
+        rhythms=4,  # a step of a scan costs some launches that compute nothing but layers' places
     )
 
 

@@ -229,7 +229,7 @@ def forward(
         inner("out", lambda: settled(carry[0]))
         return carry
 
-    h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps)
+    h, state = through_layers(weights["layers"], kinds(c), body, (h, state), taps, kernels.rhythms)
     _, x = norm(c, weights["final_norm"], jnp.int32(0), h, rows, kernels)
     return taps("final_norm", x), state
 

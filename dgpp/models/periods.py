@@ -7,7 +7,7 @@ scan takes a whole rhythm at a step, so that the compiled program holds each kin
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -40,11 +40,14 @@ class Stretch:
         return self.start + len(self.kinds) * self.count
 
 
-def through_layers(weights: Mapping[str, Any], kinds: Sequence[Hashable], body: Body, carry: Any, taps: Taps) -> Any:
+def through_layers(
+    weights: Mapping[str, Any], kinds: Sequence[Hashable], body: Body, carry: Any, taps: Taps, rhythms: int = 1
+) -> Any:
     """`carry` after `body` was applied to every layer in turn. `weights` is the subtree of a model's layers, and
-    `kinds` has one entry per layer; a kind is known when the program is traced, a layer's number is not."""
+    `kinds` has one entry per layer; a kind is known when the program is traced, a layer's number is not. A step of a
+    scan takes up to `rhythms` repetitions."""
     runs: list[tuple[range, dict[str, jax.Array]]] = []
-    for stretch in stretches(weights, kinds):
+    for stretch in stretches(weights, kinds, rhythms):
 
         def step(carry: Any, first: jax.Array, stretch: Stretch = stretch) -> tuple[Any, list[dict[str, jax.Array]]]:
             seen = []
@@ -63,8 +66,9 @@ def through_layers(weights: Mapping[str, Any], kinds: Sequence[Hashable], body: 
     return carry
 
 
-def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable]) -> Iterator[Stretch]:
-    """The stretches of a model in order: the longest repetition from each layer on, or the layer alone."""
+def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable], rhythms: int = 1) -> Iterator[Stretch]:
+    """The stretches of a model in order: the longest repetition from each layer on, or the layer alone. Up to `rhythms`
+    repetitions, as many as divide all of them evenly, count as one."""
     for run, held in layer_runs(weights, len(kinds)):
         start = run.start
         while start < run.stop:
@@ -75,7 +79,8 @@ def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable]) -> Iterator
                     count += 1
                 if count > 1 and count * period > len(best.kinds) * best.count:
                     best = Stretch(start, rhythm, count, held)
-            yield best
+            taken = max(i for i in range(1, min(rhythms, best.count) + 1) if best.count % i == 0)
+            yield replace(best, kinds=best.kinds * taken, count=best.count // taken)
             start = best.stop
 
 

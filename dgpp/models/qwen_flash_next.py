@@ -364,7 +364,7 @@ def branches_after(
         inner("out", carry[0])
         return carry
 
-    branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps)
+    branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps, kernels.rhythms)
     return branches, state
 
 

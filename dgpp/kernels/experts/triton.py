@@ -181,7 +181,7 @@ def _plan(feeds: Sequence[Feed], pairs: int, size: int) -> Plan:
         found = recipe(format_named(w.format), ranges or ((0, size),), size)
         form = found and form_of(found, _tile(found, pairs, w.shape[0]), pairs, ranges or parts(found, size))
         if form:
-            return Plan(form, form.ranges, form.rows)
+            return Plan(form, form.ranges, pairs)
     return Plan(None, ((0, size),), pairs)
 
 

@@ -68,6 +68,7 @@ def grouped(
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     COUNT: tl.constexpr,
+    STAGES: tl.constexpr,
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -108,7 +109,7 @@ def grouped(
         y = tile(
             x, factor, payload, scales, behind, bounds, leaf, matrix, BEGIN + first + which * OFFSET, n, r, pair >= 0,
             expert >= 0, N, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH,
-            COLUMNS, LAST, UNIT, RUN, COUNT, BN, BR, BK, ASM,
+            COLUMNS, LAST, UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
         )  # fmt: skip
         if ADD:
             total = tl.where(leaf == 0, y, total + y)
@@ -154,7 +155,7 @@ def activate(
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf). Zeros for pairs whose expert is not here, and for rows that are none."""
+    """Grid (P, leaves, blocks of a leaf). Zeros for pairs whose expert is not here, and for rows that are none."""
     pair = tl.program_id(0)
     leaf = tl.program_id(1)
     start, length = edges(bounds, leaf, LENGTH)
@@ -169,7 +170,7 @@ def activate(
         first += tl.load(gate + at + part * P * STRIDE, mask=mask, other=0.0)
         second += tl.load(up + at + part * P * STRIDE + OFFSET, mask=mask, other=0.0)
     y = swiglu_bf16(first, second)
-    tl.store(act + pair.to(tl.int64) * N + start + j, y, mask=(j < length) & (pair < P))
+    tl.store(act + pair.to(tl.int64) * N + start + j, y, mask=j < length)
     if FEED:
         store_operand(
             y.to(tl.float32), tl.program_id(2) * BLOCK, pair, leaf, length, pair < live, operand, behind,

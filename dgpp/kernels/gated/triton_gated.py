@@ -46,23 +46,24 @@ def gated_rows(
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf)."""
+    """Grid (R, leaves, blocks of a leaf). Rows from `used` on are not written."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    start, length = edges(bounds, leaf, LENGTH)
     live = row < tl.load(used)
-    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    inside = (j < length) & (row < R)
-    at = row.to(tl.int64) * F + start + j
-    a = added(first, at, inside, PARTS, R * F)
-    b = added(second, at, inside, PARTS, R * F).to(tl.float32)
-    if KIND != OPENED:
-        y = swiglu_bf16(a, b) if KIND == THRICE else to_bf16(silu(a) * b)
-    else:
-        y = to_bf16(to_bf16(a).to(tl.float32) * to_bf16(sigmoid(b)).to(tl.float32))
-    tl.store(out + at, y, mask=inside)
-    if FEED:
-        store_operand(
-            y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
-        )  # fmt: skip
+    if live:
+        start, length = edges(bounds, leaf, LENGTH)
+        j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+        inside = j < length
+        at = row.to(tl.int64) * F + start + j
+        a = added(first, at, inside, PARTS, R * F)
+        b = added(second, at, inside, PARTS, R * F).to(tl.float32)
+        if KIND != OPENED:
+            y = swiglu_bf16(a, b) if KIND == THRICE else to_bf16(silu(a) * b)
+        else:
+            y = to_bf16(to_bf16(a).to(tl.float32) * to_bf16(sigmoid(b)).to(tl.float32))
+        tl.store(out + at, y, mask=inside)
+        if FEED:
+            store_operand(
+                y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+                RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
+            )  # fmt: skip

@@ -223,6 +223,7 @@ def operand_of(
         "UNIT": form.unit if form else 0,
         "RUN": form.run if form else 1,
         "COUNT": count_of(found, tile),
+        "STAGES": tile.stages,
         "BN": tile.columns,
         "BR": tile.rows,
         "BK": step,

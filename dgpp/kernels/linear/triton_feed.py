@@ -62,4 +62,4 @@ class Plan:
 def plan(feeds: Sequence[Feed], rows: int, whole: Ranges) -> Plan:
     """The plan for `rows` rows. `whole` are the parts of the columns in which a kernel works without a form."""
     wanted = forms(feeds, rows)
-    return Plan(wanted[0], wanted[0].ranges, wanted[0].rows) if wanted else Plan(None, whole, rows)
+    return Plan(wanted[0], wanted[0].ranges, rows) if wanted else Plan(None, whole, rows)

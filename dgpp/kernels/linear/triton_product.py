@@ -25,7 +25,7 @@ from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
 
 FEW_ROWS = tl.constexpr(32)
-"""Rows of a tile whose shifts are read a step ahead, and which are read only if they count."""
+"""Rows of a tile up to which only those are read that count."""
 NO_SCALE = tl.constexpr(0)  # none along K
 NUMBERS = tl.constexpr(1)  # floating-point numbers, applied to a group's sum
 E8M0 = tl.constexpr(2)  # bytes b that stand for 2^(b - 127), likewise
@@ -56,20 +56,36 @@ def power_of(byte: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def scale_at(scale: tl.tensor, g: tl.tensor, end: tl.tensor, COLUMNS: tl.constexpr) -> tl.tensor:
+    """[BN]: the scales in column g of their rows, 0 past the end. Those of one or two bytes are read by fours, the
+    least that is copied while the program goes on."""
+    BITS: tl.constexpr = scale.dtype.element_ty.primitive_bitwidth
+    PER: tl.constexpr = 32 // BITS
+    if PER > 1 and COLUMNS % PER == 0:
+        words = tl.load(scale.to(tl.pointer_type(tl.int32)) + g // PER, mask=g < end, other=0) >> (g % PER * BITS)
+        if BITS == 16:
+            found = words.to(tl.int16).to(scale.dtype.element_ty, bitcast=True)
+        else:
+            found = words.to(tl.uint8)
+    else:
+        found = tl.load(scale + g, mask=g < end, other=0)
+    return found
+
+
+@triton.jit
 def scale_of(
     scale: tl.tensor,  # pointers [BN] to the first scales of the rows
-    at: tl.tensor,  # a place along K
+    g: tl.tensor,  # the column of scales of a group
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
-    SCALE_WIDTH: tl.constexpr,
-    LIFT: tl.constexpr,
+    COLUMNS: tl.constexpr,
     BN: tl.constexpr,
 ) -> tl.tensor:
-    """float32 [BN]: what the sums of the group at `at` are multiplied by; 0 past the end, 1 where `piece` finds it."""
+    """float32 [BN]: what the sums of a group are multiplied by; 0 past the end, 1 where the operand has it."""
     if SCALE == NUMBERS:
-        number = tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.float32)
-    elif SCALE == E8M0 and LIFT == 0:
-        number = power_of(tl.load(scale + at // SCALE_WIDTH, mask=at // SCALE_WIDTH < end, other=0).to(tl.int32))
+        number = scale_at(scale, g, end, COLUMNS).to(tl.float32)
+    elif SCALE == E8M0:
+        number = power_of(scale_at(scale, g, end, COLUMNS).to(tl.int32))
     else:
         number = tl.full((BN,), 1.0, tl.float32)
     return number
@@ -94,39 +110,19 @@ def largest_of(
 
 
 @triton.jit
-def shifts(
-    at: tl.tensor,  # pointers [BR] to the powers of two of a step's first group
-    RPAD: tl.constexpr,
-    COUNT: tl.constexpr,
-    CODE: tl.constexpr,
-    BR: tl.constexpr,
-) -> tl.tensor:
-    """What `piece` takes as `undo` for the first and the last group of a step."""
-    first = at
-    last = at + (COUNT - 1) * RPAD
-    if CODE == BF16:  # has none
-        first = tl.zeros((BR,), tl.float32)
-        last = first
-    elif BR <= FEW_ROWS:
-        first = tl.load(first)
-        last = tl.load(last)
-    return first, last
-
-
-@triton.jit
 def piece(
     acc: tl.tensor,
     w: tl.tensor,  # pointers [BN, EACH] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     live: tl.tensor,  # [BR]: which rows count; up to FEW_ROWS the others are not read
-    number: tl.tensor,  # float32 [BN]: the group's scale
-    undo: tl.tensor,  # [BR]: the powers of two that undo the shifts of the rows' group, or where they are (`FEW_ROWS`)
+    undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
     scale: tl.tensor,
     at: tl.tensor,  # the place along K that the piece starts at
     left: tl.tensor,  # columns of codes up to the range's end
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
     SCALE_WIDTH: tl.constexpr,
+    COLUMNS: tl.constexpr,
     LIFT: tl.constexpr,
     WORDS: tl.constexpr,
     TAIL: tl.constexpr,
@@ -168,7 +164,6 @@ def piece(
             s = tl.load(scale[:, None] + g[None, :])
         if LIFT:
             most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
-            number = power_of(most)
             power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
             s = power.to(tl.float32, bitcast=True).to(tl.float16)
         else:
@@ -185,11 +180,14 @@ def piece(
             high *= s
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
+    # What the sum is multiplied by is fetched while it is made; with many rows behind it, for want of registers.
+    if BR <= FEW_ROWS:
+        undone = tl.load(undo)
+        number = power_of(most) if LIFT else scale_of(scale, at // SCALE_WIDTH, end, SCALE, COLUMNS, BN)
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
-    if BR <= FEW_ROWS or CODE == BF16:
-        undone = undo
-    else:
-        undone = tl.load(undo)  # behind the product, which needs the registers
+    if BR > FEW_ROWS:
+        undone = tl.load(undo)
+        number = power_of(most) if LIFT else scale_of(scale, at // SCALE_WIDTH, end, SCALE, COLUMNS, BN)
     return tl.fma(total, number[:, None] * undone[None, :], acc)
 
 
@@ -232,6 +230,7 @@ def tile(
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     COUNT: tl.constexpr,  # groups in a step: 1 or 2
+    STAGES: tl.constexpr,  # of the loads under way
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -266,33 +265,19 @@ def tile(
 
     GROUPS: tl.constexpr = 1 if CODE == BF16 else PADDED * PLANES // GROUP
     u_at = factor + leaf * (GROUPS * RPAD) + r
-    u0, u1 = shifts(u_at, RPAD, COUNT, CODE, BR)
 
     acc = tl.zeros((BN, BR), tl.float32)
-    f0 = scale_of(s_at, start, end, SCALE, SCALE_WIDTH, LIFT, BN)
-    f1 = f0
-    if COUNT > 1:
-        f1 = scale_of(s_at, start + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
-    for i in range(steps):
+    # Told of the stages, the pipeline takes the groups' numbers and shifts too: a load that goes past it comes back
+    # behind all copies that were begun before it.
+    for i in tl.range(steps, num_stages=STAGES):
         at = start + i * BK
         left = length // PLANES - i * WIDTH
-        # The scales of the next step, and the shifts of a few rows, are under way during this one.
-        after = tl.minimum((i + 1) * COUNT, GROUPS - COUNT) * RPAD
-        v0, v1 = shifts(u_at + after, RPAD, COUNT, CODE, BR)
-        g0 = scale_of(s_at, at + BK, end, SCALE, SCALE_WIDTH, LIFT, BN)
-        g1 = g0
-        if COUNT > 1:
-            g1 = scale_of(s_at, at + BK + GROUP, end, SCALE, SCALE_WIDTH, LIFT, BN)
-        acc = piece(
-            acc, w_at + i * WIDTH, x_at + i * WIDTH, live, f0, u0, s_at, at, left, end,
-            SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
-        )  # fmt: skip
-        if COUNT > 1:
+        for j in tl.static_range(COUNT):
             acc = piece(
-                acc, w_at + i * WIDTH + EACH, x_at + i * WIDTH + EACH, live, f1, u1, s_at, at + GROUP, left - EACH, end,
-                SCALE, SCALE_WIDTH, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
+                acc, w_at + i * WIDTH + j * EACH, x_at + i * WIDTH + j * EACH, live, u_at + (i * COUNT + j) * RPAD,
+                s_at, at + j * GROUP, left - j * EACH, end,
+                SCALE, SCALE_WIDTH, COLUMNS, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
-        f0, f1, u0, u1 = g0, g1, v0, v1
 
     y = acc
     if LIFT:
@@ -380,6 +365,7 @@ def beside(
     LENGTH: tl.constexpr,
     ALIGN: tl.constexpr,
     TAIL: tl.constexpr,
+    STAGES: tl.constexpr,
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -401,7 +387,7 @@ def beside(
     y = tile(
         x, absent, w, scale, last, bounds, leaf, leaf.to(tl.int64) * 0, first, n, r, r < live,
         tl.program_id(0) * BR < live, 1, K, R, BR, K, LENGTH, ALIGN, TAIL, BF16, 1, NO_SCALE, 1, 1, 1, NOTHING,
-        0, 1, 1, BN, BR, BK, ASM,
+        0, 1, 1, STAGES, BN, BR, BK, ASM,
     )  # fmt: skip
     put(y, out, leaf, first, r, n_all, live, R, BN)
 
@@ -472,6 +458,7 @@ def product(
     UNIT: tl.constexpr,
     RUN: tl.constexpr,
     COUNT: tl.constexpr,
+    STAGES: tl.constexpr,
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,
@@ -488,7 +475,7 @@ def product(
             beside(
                 plain, factor, beside_0, beside_1, bounds, beside_layer_0, beside_layer_1, leaf, column, live,
                 beside_out_0, beside_out_1, B_0, B_1, BESIDE_LAYERS_0, BESIDE_LAYERS_1, K, R, LENGTH, ALIGN,
-                BESIDE_TAIL, BN, BR, BESIDE_BK, ASM,
+                BESIDE_TAIL, STAGES, BN, BR, BESIDE_BK, ASM,
             )  # fmt: skip
             return
         column -= FIRST
@@ -532,6 +519,6 @@ def product(
     y = tile(
         x, factor, w, scale, last, bounds, leaf, here, first, n, r, r < live, tl.program_id(0) * BR < live,
         1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
-        UNIT, RUN, COUNT, BN, BR, BK, ASM,
+        UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
     )  # fmt: skip
     put(y, out, leaf, first, r, n_all, live, R, BN)

@@ -18,9 +18,9 @@ from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
-ADDING_WARPS = 8
 MOST_ROWS = 64
-SPAN = 128  # columns that lie across a warp in the sum of a row
+HALVINGS = 3  # of a row, between numbers that a thread holds
+SPAN = 256  # columns that lie across a warp in the sum of a row
 LARGEST = 1 << 14  # columns that one program holds
 
 
@@ -66,10 +66,9 @@ def _normed(
     """(h with the fold of the leaves, if there are any; its norm)."""
     count, d = h.shape
     given = plan(feeds, count, ((0, d),))
-    levels = (d - 1).bit_length()
+    levels = max((d - 1).bit_length() - HALVINGS, 0)
     values = weight.arrays["values"]
     sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
-    warps = WARPS if leaves is None else ADDING_WARPS
     fixed = (weight.place(layer), given.bounds, rows.used)
     total, out, *operand = launch(
         normed_rows,
@@ -78,8 +77,8 @@ def _normed(
         given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | {"WIDTH": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
-        warps=warps,
+        | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
+        warps=WARPS,
         stages=1,
     )
     return h if leaves is None else total, given.fed(out, *operand)

@@ -8,7 +8,7 @@ import triton.language as tl
 from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
-from dgpp.kernels.gpu.tree import tree_rows
+from dgpp.kernels.gpu.tree import tree_rows, tree_sum
 from dgpp.kernels.linear.triton_prepare import store_operand
 
 
@@ -40,6 +40,47 @@ def stored(x: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def squares(
+    x: tl.tensor,  # bf16 [D]
+    leaves: tl.tensor,  # [4, R, D]: those of the row
+    at: tl.tensor,  # int32 [CHUNK / SPAN, SPAN]: 0, 1, ...
+    LEAVES: tl.constexpr,
+    STRIDE: tl.constexpr,
+    D: tl.constexpr,  # of more than 4 CHUNK and at most 8 CHUNK, or less than 8
+    CHUNK: tl.constexpr,
+) -> tl.tensor:
+    """float32, as `at`: the squares of a row, its halves added until CHUNK are left, as a halving tree does."""
+    total = square(x, leaves, at, LEAVES, STRIDE, D)
+    if D > 4 * CHUNK:
+        total += square(x, leaves, at + 4 * CHUNK, LEAVES, STRIDE, D)
+    if D > CHUNK:
+        second = square(x, leaves, at + CHUNK, LEAVES, STRIDE, D)
+        if D > 5 * CHUNK:
+            second += square(x, leaves, at + 5 * CHUNK, LEAVES, STRIDE, D)
+        if D > 2 * CHUNK:
+            third = square(x, leaves, at + 2 * CHUNK, LEAVES, STRIDE, D)
+            if D > 6 * CHUNK:
+                third += square(x, leaves, at + 6 * CHUNK, LEAVES, STRIDE, D)
+            total += third
+        if D > 3 * CHUNK:
+            fourth = square(x, leaves, at + 3 * CHUNK, LEAVES, STRIDE, D)
+            if D > 7 * CHUNK:
+                fourth += square(x, leaves, at + 7 * CHUNK, LEAVES, STRIDE, D)
+            second += fourth
+        total += second
+    return total
+
+
+@triton.jit
+def square(
+    x: tl.tensor, leaves: tl.tensor, at: tl.tensor, LEAVES: tl.constexpr, STRIDE: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
+    """float32: the squares at places of a row, 0 beyond it."""
+    h = stream(x, leaves, at, at < D, LEAVES, STRIDE)
+    return h * h
+
+
+@triton.jit
 def normed_rows(
     x: tl.tensor,  # bf16 [R, D]
     leaves: tl.tensor,  # [4, R, D] where LEAVES
@@ -67,36 +108,38 @@ def normed_rows(
     RUN: tl.constexpr,
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
-    WIDTH: tl.constexpr,  # 2^LEVELS, at least D
-    SPAN: tl.constexpr,  # a power of two, at most WIDTH
+    CHUNK: tl.constexpr,  # 2^LEVELS, as in `squares`
+    SPAN: tl.constexpr,  # a power of two, at most CHUNK
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf): each sums the whole row and writes its block."""
+    """Grid (R, leaves, blocks of a leaf): each sums the whole row and writes its block. Rows from `used` on are not
+    written."""
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    start, length = edges(bounds, leaf, LENGTH)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
     live = row < tl.load(used)
-    x += row.to(tl.int64) * D
-    leaves += row.to(tl.int64) * D
-    # Halves are added between rows of this tile first, which lie in one warp.
-    k = tl.arange(0, WIDTH // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
-    h = stream(x, leaves, k, (k < D) & (row < R), LEAVES, R * D)
-    j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    inside = (j < length) & (row < R)
-    own = stream(x, leaves, start + j, inside, LEAVES, R * D)
-    w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
-    mean = tree_rows(tl.reshape(h * h, (1, WIDTH)), 1, WIDTH, LEVELS) * (1.0 / D)
-    inverse = reciprocal_root(mean + EPS)
-    y = to_bf16(own * tl.broadcast_to(inverse, (BLOCK,)) * (1.0 + w if CENTRED else w))
-    if LEAVES:
-        tl.store(total + row.to(tl.int64) * D + start + j, own.to(tl.bfloat16), mask=inside)
-    tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
-    if FEED:
-        store_operand(
-            y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
-        )  # fmt: skip
+    if live:
+        start, length = edges(bounds, leaf, LENGTH)
+        place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+        x += row.to(tl.int64) * D
+        leaves += row.to(tl.int64) * D
+        j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+        inside = j < length
+        own = stream(x, leaves, start + j, inside, LEAVES, R * D)
+        w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
+        # The first halves are added where they lie: what is left spans the threads of the program.
+        k = tl.arange(0, CHUNK // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
+        square_sums = squares(x, leaves, k, LEAVES, R * D, D, CHUNK)
+        mean = tree_sum(tl.reshape(square_sums, (CHUNK,)), CHUNK, LEVELS) * (1.0 / D)
+        inverse = reciprocal_root(mean + EPS)  # a scalar, whose layout binds nothing
+        y = to_bf16(own * inverse * (1.0 + w if CENTRED else w))
+        if LEAVES:
+            tl.store(total + row.to(tl.int64) * D + start + j, own.to(tl.bfloat16), mask=inside)
+        tl.store(out + row.to(tl.int64) * D + start + j, y, mask=inside)
+        if FEED:
+            store_operand(
+                y.to(tl.float32), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+                RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -129,27 +172,28 @@ def gated_heads(
     GROUP: tl.constexpr,
     LEVELS: tl.constexpr,
 ) -> None:
-    """Grid (RPAD, leaves, blocks of a leaf)."""
+    """Grid (R, leaves, blocks of a leaf). Rows from `used` on are not written."""
     HEADS: tl.constexpr = BLOCK // DV
     row = tl.program_id(0)
     leaf = tl.program_id(1)
-    start, length = edges(bounds, leaf, LENGTH)
     live = row < tl.load(used)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
-    j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
-    inside = (j < length) & (row < R)
-    at = row.to(tl.int64) * (V * DV) + start + j
-    w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
-    gate = to_bf16(added(z, at, inside, PARTS, R * V * DV)).to(tl.float32)
-    h = to_bf16(tl.load(o + at, mask=inside, other=0.0)).to(tl.float32)
-    mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
-    inverse = reciprocal_root(mean + EPS)
-    y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)
-    y = to_bf16(y * tl.broadcast_to(w, (HEADS, DV))).to(tl.float32)
-    y = to_bf16(y * (silu(gate) if SWISH else sigmoid(gate)))
-    tl.store(out + at, y, mask=inside)
-    if FEED:
-        store_operand(
-            tl.reshape(y.to(tl.float32), (BLOCK,)), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
-            RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
-        )  # fmt: skip
+    if live:
+        start, length = edges(bounds, leaf, LENGTH)
+        place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+        j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
+        inside = j < length
+        at = row.to(tl.int64) * (V * DV) + start + j
+        w = tl.load(weight + place * DV + tl.arange(0, DV)).to(tl.float32)[None, :]
+        gate = to_bf16(added(z, at, inside, PARTS, R * V * DV)).to(tl.float32)
+        h = to_bf16(tl.load(o + at, mask=inside, other=0.0)).to(tl.float32)
+        mean = tree_rows(h * h, HEADS, DV, LEVELS) * (1.0 / DV)
+        inverse = reciprocal_root(mean + EPS)
+        y = to_bf16(h * tl.broadcast_to(inverse[:, None], (HEADS, DV))).to(tl.float32)
+        y = to_bf16(y * tl.broadcast_to(w, (HEADS, DV))).to(tl.float32)
+        y = to_bf16(y * (silu(gate) if SWISH else sigmoid(gate)))
+        tl.store(out + at, y, mask=inside)
+        if FEED:
+            store_operand(
+                tl.reshape(y.to(tl.float32), (BLOCK,)), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
+                RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
+            )  # fmt: skip

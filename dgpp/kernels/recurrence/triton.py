@@ -117,6 +117,7 @@ def delta_inputs(
     small = [w[name].arrays["values"] for name in ("conv1d", "A_log", "dt_bias")]
     heads = min(HEADS, 1 << (2 * keys + values - 1).bit_length())
     bf16, f32 = jnp.bfloat16, jnp.float32
+    keep = count + weight.shape[-1] - 1 <= ring.shape[2]
     outs = (
         Out((count, keys, dk), f32),
         Out((count, keys, dk), f32),
@@ -125,6 +126,7 @@ def delta_inputs(
         Out((count, values), f32),
         Out((count, channels), bf16),
         Out((count, channels), bf16),
+        Out(ring.shape, ring.dtype, alias=6) if keep else Out((1,), ring.dtype),
     )
     constants = {
         "LAYERS": small[1].size // values,
@@ -142,10 +144,12 @@ def delta_inputs(
         "ROOT": dk**-0.5,
         "HEADS": heads,
         "LEVELS": dk.bit_length() - 1,
+        "KEEP": keep,
     }
-    made = launch(
+    at = (rows.position, rows.slot)
+    *made, kept = launch(
         mixed_rows,
-        (qkv, a, b, *small, ring, weight.place(layer), state_layer, rows.position, rows.slot, rows.first),
+        (qkv, a, b, *small, ring, weight.place(layer), state_layer, *at, rows.first, rows.used),
         outs,
         (count, -(-(2 * keys + values) // heads) + 1),
         constants,
@@ -153,5 +157,6 @@ def delta_inputs(
         stages=1,
     )
     found = DeltaInputs(*made)
-    at = (state_layer, rows.position, rows.slot, rows.last)
-    return found, write_ring(ring, found.qkv, *at, rows.used, found.q)
+    if keep:
+        return found, kept
+    return found, write_ring(ring, found.qkv, state_layer, *at, rows.last, rows.used, found.q)

@@ -40,6 +40,7 @@ def mixed_rows(
     position: tl.tensor,  # int32 [R], likewise slot, first
     slot: tl.tensor,
     first: tl.tensor,
+    used: tl.tensor,  # int32 scalar
     q: tl.tensor,  # f32 [R, K, DIM], likewise k
     k: tl.tensor,
     v: tl.tensor,  # bf16 [R, V, DIM]
@@ -47,6 +48,7 @@ def mixed_rows(
     beta: tl.tensor,
     here: tl.tensor,  # bf16 [R, C], likewise mixed
     mixed: tl.tensor,
+    new: tl.tensor,  # the memory of `ring`, if KEEP
     LAYERS: tl.constexpr,
     STATES: tl.constexpr,
     S: tl.constexpr,
@@ -62,13 +64,16 @@ def mixed_rows(
     ROOT: tl.constexpr,  # DIM^-1/2
     HEADS: tl.constexpr,
     LEVELS: tl.constexpr,
+    KEEP: tl.constexpr,  # whether the rows go into the ring: no segment may be so long that a row takes the
+    # place of one that another row reads
 ) -> None:
-    """Grid (R, programs of HEADS heads, and one more for the gates)."""
+    """Grid (R, programs of HEADS heads, and one more for the gates). Rows from `used` on are not written."""
     C: tl.constexpr = (2 * K + V) * DIM
     row = tl.program_id(0)
     group = tl.program_id(1)
+    live = row < tl.load(used)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
-    if group * HEADS < 2 * K + V:
+    if live & (group * HEADS < 2 * K + V):
         state = tl.minimum(tl.maximum(tl.load(state_layer), 0), STATES - 1)
         mine = tl.minimum(tl.maximum(tl.load(slot + row), 0), S - 1)
         at = tl.load(position + row)
@@ -87,6 +92,9 @@ def mixed_rows(
                 x = tl.where(near, x, tl.load(far, mask=kept, other=0.0).to(tl.float32))
             else:
                 tl.store(here + row * C + channel, to_bf16(x), mask=there)
+                if KEEP:
+                    now = ((state.to(tl.int64) * S + mine) * DEPTH + tl.maximum(at, 0) % DEPTH) * C + channel
+                    tl.store(new + now, to_bf16(x), mask=there & (tl.load(slot + row) == mine))
             w = tl.load(conv + (place * C + channel) * WIDTH + tap, mask=there, other=0.0).to(tl.float32)
             total = total + x * w
         y = to_bf16(silu(to_bf16(total).to(tl.float32)))
@@ -99,7 +107,7 @@ def mixed_rows(
         tl.store(q + row * (K * DIM) + channel, n * ROOT, mask=there & (wide < K))
         tl.store(k + row * (K * DIM) + channel - K * DIM, n, mask=there & (wide >= K) & (wide < 2 * K))
         tl.store(v + row * (V * DIM) + channel - 2 * K * DIM, y, mask=there & (wide >= 2 * K))
-    else:
+    elif live:
         i = tl.arange(0, VPAD)
         real = i < V
         opened = sigmoid(summed(b, row * V + i, real, GATE_PARTS, R * V))

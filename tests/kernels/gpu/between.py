@@ -90,8 +90,9 @@ def check(op: str, call: Callable[..., Any], *arguments: Any, rows: Rows, feeds:
         assert operands, f"{op}: no operand beside the rows"
         for form, pair in zip(found["forms"], operands, strict=True):
             again = jax.jit(lambda x, used, form=form: prepared(x, form, used))(out, jnp.int32(used))
-            for a, b in zip(pair, again, strict=True):
-                assert_same_bits(np.asarray(a), np.asarray(b))
+            (values, factor), (wanted_values, wanted_factor) = ([np.asarray(a) for a in two] for two in (pair, again))
+            assert_same_bits(values[..., :used, :], wanted_values[..., :used, :])
+            assert_same_bits(factor[..., :used], wanted_factor[..., :used])
     print("ok", op, flush=True)
 
 
@@ -195,16 +196,17 @@ def delta_inputs() -> None:
             qkv, a, b, w, jnp.int32(1), ring, jnp.int32(2), rows, keys=keys, dk=dim
         )
 
-    for count in (3, 12):
+    # A ring that has room for all rows beside what they look back to is written by the kernel that reads it.
+    for count, depth in ((3, DEPTH), (12, DEPTH), (3, 9), (12, 18)):
         batch = rows_of(count, 3)
         check(
-            f"delta_inputs {count}",
+            f"delta_inputs {count} {depth}",
             call,
             numbers(2, count + 3, channels, dtype=jnp.float32),
             numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
             numbers(1, count + 3, values, scale=9, dtype=jnp.float32),
             {"conv1d": stack(channels, 1, width), "A_log": stack(values), "dt_bias": stack(values)},
-            numbers(3, SLOTS, DEPTH, channels),
+            numbers(3, SLOTS, depth, channels),
             rows=batch,
         )
 
