@@ -431,6 +431,7 @@ def product(
     BESIDE_LAYERS_1: tl.constexpr,
     BESIDE_BK: tl.constexpr,
     BESIDE_TAIL: tl.constexpr,
+    TURNS: tl.constexpr,  # leaves that a program takes and adds, in ascending order: 1 or all
     MATRICES: tl.constexpr,
     N_0: tl.constexpr,
     N_1: tl.constexpr,
@@ -464,8 +465,8 @@ def product(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles of the matrices beside and of one matrix after the other, leaves); the tile of rows
-    is the fastest, so that its weights stay in L2."""
+    """Grid (row tiles, column tiles of the matrices beside and of one matrix after the other, leaves / TURNS); the tile
+    of rows is the fastest, so that its weights stay in L2."""
     leaf = tl.program_id(2)
     column = tl.program_id(1)
     live = tl.load(used)
@@ -516,9 +517,12 @@ def product(
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     here = leaf.to(tl.int64) * 0  # the matrix begins at w
-    y = tile(
-        x, factor, w, scale, last, bounds, leaf, here, first, n, r, r < live, tl.program_id(0) * BR < live,
-        1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
-        UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
-    )  # fmt: skip
-    put(y, out, leaf, first, r, n_all, live, R, BN)
+    total = tl.zeros((BN, BR), tl.float32)
+    for i in range(TURNS):
+        y = tile(
+            x, factor, w, scale, last, bounds, leaf + i, here, first, n, r, r < live, tl.program_id(0) * BR < live,
+            1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
+            UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
+        )  # fmt: skip
+        total = y if TURNS == 1 else tl.where(i == 0, y, total + y)
+    put(total, out, leaf, first, r, n_all, live, R, BN)

@@ -80,7 +80,7 @@ def gated_delta(
         "G": dk if g.ndim == 3 else 1,
         "BV": STRIP,
     }
-    grid = (dv // STRIP, values, slots)
+    grid = (dv // STRIP, values, min(rows, slots))
     o, committed = launch(segments, (*arguments, key_index), outs, grid, constants, warps=WARPS, stages=1)
     if not width:
         return o, DeltaState(committed, state.k, state.v, state.gates)

@@ -62,26 +62,39 @@ def segments(
     G: tl.constexpr,  # 1, or DK: decays of a row and head
     BV: tl.constexpr,
 ) -> None:
-    """Grid (DV / BV, V, S): the segment of one slot, if the batch has one. Padding rows are not
-    written."""
+    """Grid (DV / BV, V, R or S, whatever is less): the segment that begins with a row, or that of a slot, if there is
+    one. Padding rows are not written."""
     head = tl.program_id(1)
     mine = tl.program_id(2)
     place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
     rows = tl.arange(0, RPAD)
-    slots = tl.load(slot + rows, mask=rows < tl.minimum(tl.load(used), R), other=-1)
-    first = tl.min(tl.where(slots == mine, rows, RPAD), axis=0)
-    if first < RPAD:  # most slots have no segment in a batch of a few rows, and their programs end here
-        stop = tl.load(last + first) + 1
-        begin = tl.load(position + first)
-        inside = (rows >= first) & (rows < stop)
-        border = first + tl.sum(tl.load(commits + rows, mask=inside, other=0), axis=0)
-
+    live_rows = tl.minimum(tl.load(used), R)
+    if R <= S:
+        first = mine
+        mine = tl.load(slot + first)
+        before = tl.load(slot + first - 1, mask=first > 0, other=-1)
+        first = tl.where((first < live_rows) & (mine != before) & (mine >= 0) & (mine < S), first, RPAD)
+    else:
+        slots = tl.load(slot + rows, mask=rows < live_rows, other=-1)
+        first = tl.min(tl.where(slots == mine, rows, RPAD), axis=0)
+    if first < RPAD:
+        key = tl.load(key_index + head)
         i = tl.arange(0, DK)
         j = tl.program_id(0) * BV + tl.arange(0, BV)
-        key = tl.load(key_index + head)
         e = tl.arange(0, DK) if G > 1 else 0
         at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
-        s = tl.load(committed + at, mask=begin > 0, other=0.0)
+        # All that the first row needs is under way before any of it is waited for.
+        s = tl.load(committed + at)
+        begin = tl.load(position + first)
+        stop = tl.load(last + first) + 1
+        k_next = tl.load(k + (first * K + key) * DK + i)
+        q_next = tl.load(q + (first * K + key) * DK + i)
+        v_next = tl.load(v + (first * V + head) * DV + j)
+        g_next = tl.load(g + (first * V + head) * G + e)
+        beta_next = tl.load(beta + first * V + head)
+        inside = (rows >= first) & (rows < stop)
+        border = first + tl.sum(tl.load(commits + rows, mask=inside, other=0), axis=0)
+        s = tl.where(begin > 0, s, 0.0)
 
         if W:
             base = (place * S + mine).to(tl.int64) * W
@@ -92,11 +105,6 @@ def segments(
                 old_k = tl.load(ring_k + (row * K + key) * DK + i)
                 s = step(s, old_k, old, tl.load(gates + e), tl.load(gates + G), G > 1)
 
-        k_next = tl.load(k + (first * K + key) * DK + i)
-        q_next = tl.load(q + (first * K + key) * DK + i)
-        v_next = tl.load(v + (first * V + head) * DV + j)
-        g_next = tl.load(g + (first * V + head) * G + e)
-        beta_next = tl.load(beta + first * V + head)
         if border == first:
             tl.store(new + at, s)
         for r in range(first, stop):

@@ -24,9 +24,9 @@ def same(a: jax.Array, b: jax.Array) -> bool:
     return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def delta_arguments(per_key: bool, dk: int, dv: int) -> tuple[Any, ...]:
+def delta_arguments(per_key: bool, dk: int, dv: int, slots: int = 4) -> tuple[Any, ...]:
     """Segments of three slots with and without replays, committing and not, and a padding row."""
-    keys, values, slots, width = 2, 4, 4, 3
+    keys, values, width = 2, 4, 3
     rng = np.random.default_rng(0)
 
     def noise(*shape: int, scale: float = 1.0) -> np.ndarray:
@@ -50,15 +50,15 @@ def delta_arguments(per_key: bool, dk: int, dv: int) -> tuple[Any, ...]:
         np.array([2, 2, 2, 0, 3, 3, 3, 3, -1], np.int32),
         np.array([1, 0, 0, 0, 1, 1, 1, 1, 0], bool),
         np.array([2, 2, 2, 3, 7, 7, 7, 7, 8], np.int32),
-        np.array([2, 0, 1, 0], np.int32),
+        np.array([2, 0, 1, *[0] * (slots - 3)], np.int32),
     )
     tail = (np.int32(8), np.array([0, 0, 1, 1], np.int32), np.int32(0))
     return jax.tree.map(jnp.asarray, (*inputs, state, np.int32(1), *layout, *tail))
 
 
-def delta_case(per_key: bool) -> list[str]:
+def delta_case(per_key: bool, slots: int = 4) -> list[str]:
     """The bits of the reference on a CPU."""
-    arguments = delta_arguments(per_key, dk=128, dv=128)
+    arguments = delta_arguments(per_key, dk=128, dv=128, slots=slots)
     found = jax.jit(gated_delta)(*arguments)
     with jax.default_device(jax.devices("cpu")[0]):
         wanted = jax.jit(reference_delta)(*jax.device_put(arguments, jax.devices("cpu")[0]))
@@ -77,6 +77,7 @@ def main() -> int:
     cases = {
         "gated_delta": partial(delta_case, False),
         "gated_delta, a decay per key channel": partial(delta_case, True),
+        "gated_delta, fewer rows than slots": partial(delta_case, False, 12),
     }
     good = True
     for name, case in cases.items():

@@ -61,10 +61,11 @@ def linear(architecture: str) -> None:
                 values = format_named(format).decode64({a: np.asarray(v[1]) for a, v in w.arrays.items()}, (n, k))
                 exact = np.asarray(x.astype(jnp.float32)).astype(np.float64)
                 fixed = (w, jnp.int32(1), jnp.int32(rows - 1))
-                for found, cut in (
-                    (triton.linear_leaves(x, *fixed, ranges), ranges),
-                    (triton.linear(x, *fixed)[None], ((0, k),)),
-                ):
+                with mock.patch.object(triton, "MANY", 1):  # a program takes all parts
+                    in_turn = np.asarray(triton.linear(x, *fixed))
+                whole = np.asarray(triton.linear(x, *fixed))
+                assert in_turn.tobytes() == whole.tobytes(), f"{format} {(n, k)}: parts in turn make another sum"
+                for found, cut in ((triton.linear_leaves(x, *fixed, ranges), ranges), (whole[None], ((0, k),))):
                     wanted = np.stack([exact[:, a:b] @ values[:, a:b].T for a, b in cut])
                     weight = np.stack([np.abs(exact[:, a:b]) @ np.abs(values[:, a:b]).T for a, b in cut])
                     assert not np.asarray(found)[:, rows - 1 :].any(), f"{format}: padding is not zero"
@@ -78,8 +79,8 @@ def gated_delta() -> None:
     from dgpp.kernels.recurrence.triton import gated_delta as kernel
     from tests.kernels.gpu.bits_state import delta_arguments
 
-    for per_key in (False, True):
-        arguments = delta_arguments(per_key, dk=32, dv=16)
+    for per_key, slots in ((False, 4), (True, 4), (False, 12)):  # programs by slot, or by row
+        arguments = delta_arguments(per_key, dk=32, dv=16, slots=slots)
         (o, state), (wanted, states) = kernel(*arguments), jax.jit(reference)(*arguments)
         for a, b in zip([o[:-1], *jax.tree.leaves(state)], [wanted[:-1], *jax.tree.leaves(states)], strict=True):
             np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=1e-5)
