@@ -16,6 +16,8 @@ from jax import lax
 
 Array = Any
 """A NumPy or a JAX array."""
+LONGEST_RHYTHM = 8
+"""Numbers after which a pattern of layers is looked for to repeat."""
 
 
 def library(*arrays: Array) -> Any:
@@ -43,6 +45,23 @@ def lookup(table: np.ndarray, codes: Array) -> Array:
     """`table[codes]` for codes within the table."""
     lib = library(codes)
     return lib.take(lib.asarray(table), codes.astype(np.int32), mode="clip")
+
+
+def place_among(numbers: Sequence[int], number: Array) -> Array:
+    """The place of `number`, which may be traced, among the ascending `numbers`; any for one that is not among them.
+
+    Arithmetic where they repeat a rhythm of up to LONGEST_RHYTHM, which XLA makes of many such places at once; else
+    looked up.
+    """
+    number, first = library(number).asarray(number), numbers[0]
+    distance = number - first if first else number
+    steps = [n - first for n in numbers]
+    for period in range(1, min(LONGEST_RHYTHM, steps[-1] + 1) + 1):
+        beats = [n for n in steps if n < period]
+        if steps == [n for n in range(steps[-1] + 1) if n % period in beats]:
+            rest = distance % period
+            return distance // period * len(beats) + sum((rest > beat).astype(np.int32) for beat in beats[:-1])
+    return lookup(np.searchsorted(steps, np.arange(steps[-1] + 1)).astype(np.int32), distance)
 
 
 def divided(a: Array, b: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from dgpp.formats.arrays import Array, library, lookup
+from dgpp.formats.arrays import Array, place_among
 
 Shape = tuple[int, ...]
 
@@ -204,10 +204,4 @@ class Weight:
 
     def place(self, layer: Array) -> Array:
         """The index of layer number `layer`, which may be traced, in the stack; any index for one that is not in it."""
-        if not self.numbers:
-            return layer
-        first, last = self.numbers[0], self.numbers[-1]
-        if last - first + 1 == len(self.numbers):
-            return layer - first if first else layer
-        places = np.searchsorted(self.numbers, np.arange(first, last + 1)).astype(np.int32)
-        return lookup(places, library(layer).asarray(layer) - first)
+        return place_among(self.numbers, layer) if self.numbers else layer

@@ -171,7 +171,7 @@ def _triton() -> Kernels:
         rounded_leaves=rounded_leaves,
         joined=products,
         likeliest=likeliest,
-        rhythms=4,  # a step of a scan costs some launches that compute nothing but layers' places
+        rhythms=8,  # a step of a scan costs some launches that compute nothing but layers' places
     )
 
 

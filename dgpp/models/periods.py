@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dgpp.layers.residual import Residual, settled
 from dgpp.layers.taps import Taps
@@ -82,11 +81,3 @@ def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable], rhythms: in
             taken = max(i for i in range(1, min(rhythms, best.count) + 1) if best.count % i == 0)
             yield replace(best, kinds=best.kinds * taken, count=best.count // taken)
             start = best.stop
-
-
-def place_among(numbers: Sequence[int], layer: jax.Array) -> jax.Array:
-    """The place of layer `layer`, which may be traced, among the layers with these numbers; int32 scalar."""
-    table = np.zeros(max(numbers) + 1, np.int32)
-    table[list(numbers)] = np.arange(len(numbers))
-    place: jax.Array = jnp.asarray(table)[layer]
-    return place

@@ -18,6 +18,7 @@ import numpy as np
 from dgpp.checkpoint.slicing import local_ranges, local_shape
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec, even_ranges
 from dgpp.formats import Weight
+from dgpp.formats.arrays import place_among
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.rows import Rows
@@ -33,7 +34,7 @@ from dgpp.layers.residual import Residual, normed_stream, settled
 from dgpp.layers.taps import Taps
 from dgpp.models.family import Constants, Draft, Family, Supports
 from dgpp.models.heads import head_index
-from dgpp.models.periods import place_among, through_layers
+from dgpp.models.periods import through_layers
 from dgpp.models.qwen35_releases import RELEASES
 from dgpp.models.qwen_config import FULL, LINEAR, HybridConfig, hybrid_fields
 from dgpp.models.qwen_specs import Specs, attention_specs, delta_net_specs, mlp_specs, moe_specs, norm_spec

@@ -21,6 +21,7 @@ import numpy as np
 
 from dgpp.checkpoint.slicing import local_ranges
 from dgpp.checkpoint.spec import Leaves, SpecTree, TensorSpec
+from dgpp.formats.arrays import place_among
 from dgpp.formats.bf16 import BFLOAT16
 from dgpp.kernels import Kernels
 from dgpp.kernels.leaves import folded
@@ -43,7 +44,7 @@ from dgpp.layers.taps import Taps
 from dgpp.models import qwen35
 from dgpp.models.family import ConfigError, Constants, Draft, Family, NgramSource, Supports
 from dgpp.models.heads import head_leaves
-from dgpp.models.periods import place_among, through_layers
+from dgpp.models.periods import through_layers
 from dgpp.models.qwen35 import head_spec
 from dgpp.models.qwen_config import FULL, LINEAR, HybridConfig, hybrid_fields, positive, refuse, text_config
 from dgpp.models.qwen_flash_next_releases import RELEASES

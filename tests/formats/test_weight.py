@@ -7,7 +7,9 @@ import pytest
 from dgpp.formats import Weight
 
 
-@pytest.mark.parametrize("numbers", [(), (0, 1, 2), (5, 6, 7), (3, 7, 11), (0, 1, 2, 4, 5, 6), (9,)])
+@pytest.mark.parametrize(
+    "numbers", [(), (0, 1, 2), (5, 6, 7), (3, 7, 11), (0, 1, 2, 4, 5, 6), (9,), (1, 2, 7, 8, 30), (2, 47)]
+)
 def test_every_layer_is_found_by_its_number(numbers: tuple[int, ...]) -> None:
     w = Weight({}, "bf16", (2, 2), numbers)
     place = jax.jit(w.place)

@@ -28,14 +28,13 @@ from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_form import bounds_of, common_length, count_of, fed, form_of, operand_in, steps_of
 from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_own import own_kernel
-from dgpp.kernels.linear.triton_product import FEW_ROWS, product
+from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
 from dgpp.kernels.linear.triton_tiles import FEW_OUTPUTS, ROWS, Tile, tile_for
 from dgpp.kernels.stored import to_bf16
 
 MOST = 4  # matrices in a launch
 MOST_BESIDE = 2  # small ones of bfloat16 with them
-MANY = 384  # programs, of up to FEW_ROWS rows, of which each takes all parts of a sum: more would not start at once
 LARGEST_EVEN = 64  # common divisor of their sizes that a kernel is told of
 
 
@@ -137,7 +136,7 @@ def _product(
     beside: Sequence[tuple[Weight, jax.Array]] = (),
 ) -> list[jax.Array]:
     """`dtype` [len(ranges), R, N] of matrices of one format and K at their layers, and then of those of bfloat16
-    `beside` them; `leaves`: of `linear_leaves`. Without, [1, R, N], the sum, where there are programs enough.
+    `beside` them; `leaves`: of `linear_leaves`.
 
     What decides the tile is known to who makes the form of the rows, which depends on it: whether they are read by
     `linear_leaves`. Rows of bfloat16 have no form; there the number of outputs decides.
@@ -164,13 +163,9 @@ def _product(
     small = [w.shape[0] for w, _ in beside] + [0] * (MOST_BESIDE - len(beside))
     arguments += _beside(bare(x), beside, given.factor)
     constants |= _beside_constants(found, tile, small, beside, ranges)
-    tiles = constants["RPAD"] // tile.rows
+    outs = [Out((len(ranges), rows, n) if n else (1,), dtype) for n in (*sizes, *small)]
     columns = sum(-(-n // tile.columns) for n in (*sizes, *small))
-    alone = rows <= FEW_ROWS.value and columns >= MANY and not leaves and not beside
-    turns = len(ranges) if alone else 1
-    constants["TURNS"] = turns
-    outs = [Out((len(ranges) // turns, rows, n) if n else (1,), dtype) for n in (*sizes, *small)]
-    grid = (tiles, columns, len(ranges) // turns)
+    grid = (constants["RPAD"] // tile.rows, columns, len(ranges))
     made = launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)
     return [*made[: len(ws)], *made[MOST : MOST + len(beside)]]
 

@@ -56,19 +56,29 @@ def power_of(byte: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def scale_at(scale: tl.tensor, g: tl.tensor, end: tl.tensor, COLUMNS: tl.constexpr) -> tl.tensor:
-    """[BN]: the scales in column g of their rows, 0 past the end. Those of one or two bytes are read by fours, the
-    least that is copied while the program goes on."""
+def scale_at(
+    scale: tl.tensor,
+    g: tl.tensor,
+    end: tl.tensor,
+    SCALE_ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TAIL: tl.constexpr,
+) -> tl.tensor:
+    """[BN]: the scales in column g of their rows, 0 past the end. Those of one or two bytes that every row has for
+    itself are read by fours, the least that is copied while the program goes on."""
     BITS: tl.constexpr = scale.dtype.element_ty.primitive_bitwidth
     PER: tl.constexpr = 32 // BITS
-    if PER > 1 and COLUMNS % PER == 0:
-        words = tl.load(scale.to(tl.pointer_type(tl.int32)) + g // PER, mask=g < end, other=0) >> (g % PER * BITS)
+    if PER > 1 and COLUMNS % PER == 0 and SCALE_ROWS == 1:
+        words = scale.to(tl.pointer_type(tl.int32)) + g // PER
+        words = (tl.load(words, mask=g < end, other=0) if TAIL else tl.load(words)) >> (g % PER * BITS)
         if BITS == 16:
             found = words.to(tl.int16).to(scale.dtype.element_ty, bitcast=True)
         else:
             found = words.to(tl.uint8)
-    else:
+    elif TAIL:
         found = tl.load(scale + g, mask=g < end, other=0)
+    else:
+        found = tl.load(scale + g)
     return found
 
 
@@ -78,14 +88,16 @@ def scale_of(
     g: tl.tensor,  # the column of scales of a group
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
+    SCALE_ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    TAIL: tl.constexpr,
     BN: tl.constexpr,
 ) -> tl.tensor:
     """float32 [BN]: what the sums of a group are multiplied by; 0 past the end, 1 where the operand has it."""
     if SCALE == NUMBERS:
-        number = scale_at(scale, g, end, COLUMNS).to(tl.float32)
+        number = scale_at(scale, g, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.float32)
     elif SCALE == E8M0:
-        number = power_of(scale_at(scale, g, end, COLUMNS).to(tl.int32))
+        number = power_of(scale_at(scale, g, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.int32))
     else:
         number = tl.full((BN,), 1.0, tl.float32)
     return number
@@ -121,6 +133,7 @@ def piece(
     left: tl.tensor,  # columns of codes up to the range's end
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
+    SCALE_ROWS: tl.constexpr,
     SCALE_WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
     LIFT: tl.constexpr,
@@ -157,11 +170,11 @@ def piece(
         codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
     if SCALE == IN_OPERAND or LIFT:
-        g = at // SCALE_WIDTH + tl.arange(0, PER)
+        every = at // SCALE_WIDTH + tl.arange(0, PER)
         if TAIL:
-            s = tl.load(scale[:, None] + g[None, :], mask=g[None, :] < end, other=0)
+            s = tl.load(scale[:, None] + every[None, :], mask=every[None, :] < end, other=0)
         else:
-            s = tl.load(scale[:, None] + g[None, :])
+            s = tl.load(scale[:, None] + every[None, :])
         if LIFT:
             most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
             power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
@@ -180,14 +193,15 @@ def piece(
             high *= s
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
+    g = at // SCALE_WIDTH
     # What the sum is multiplied by is fetched while it is made; with many rows behind it, for want of registers.
     if BR <= FEW_ROWS:
         undone = tl.load(undo)
-        number = power_of(most) if LIFT else scale_of(scale, at // SCALE_WIDTH, end, SCALE, COLUMNS, BN)
+        number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
     if BR > FEW_ROWS:
         undone = tl.load(undo)
-        number = power_of(most) if LIFT else scale_of(scale, at // SCALE_WIDTH, end, SCALE, COLUMNS, BN)
+        number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     return tl.fma(total, number[:, None] * undone[None, :], acc)
 
 
@@ -276,7 +290,7 @@ def tile(
             acc = piece(
                 acc, w_at + i * WIDTH + j * EACH, x_at + i * WIDTH + j * EACH, live, u_at + (i * COUNT + j) * RPAD,
                 s_at, at + j * GROUP, left - j * EACH, end,
-                SCALE, SCALE_WIDTH, COLUMNS, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
+                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
 
     y = acc
@@ -431,7 +445,6 @@ def product(
     BESIDE_LAYERS_1: tl.constexpr,
     BESIDE_BK: tl.constexpr,
     BESIDE_TAIL: tl.constexpr,
-    TURNS: tl.constexpr,  # leaves that a program takes and adds, in ascending order: 1 or all
     MATRICES: tl.constexpr,
     N_0: tl.constexpr,
     N_1: tl.constexpr,
@@ -465,8 +478,8 @@ def product(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles of the matrices beside and of one matrix after the other, leaves / TURNS); the tile
-    of rows is the fastest, so that its weights stay in L2."""
+    """Grid (row tiles, column tiles of the matrices beside and of one matrix after the other, leaves); the tile of rows
+    is the fastest, so that its weights stay in L2."""
     leaf = tl.program_id(2)
     column = tl.program_id(1)
     live = tl.load(used)
@@ -517,12 +530,9 @@ def product(
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(tl.arange(0, BN), n_all - 1 - first)
     here = leaf.to(tl.int64) * 0  # the matrix begins at w
-    total = tl.zeros((BN, BR), tl.float32)
-    for i in range(TURNS):
-        y = tile(
-            x, factor, w, scale, last, bounds, leaf + i, here, first, n, r, r < live, tl.program_id(0) * BR < live,
-            1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
-            UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
-        )  # fmt: skip
-        total = y if TURNS == 1 else tl.where(i == 0, y, total + y)
-    put(total, out, leaf, first, r, n_all, live, R, BN)
+    y = tile(
+        x, factor, w, scale, last, bounds, leaf, here, first, n, r, r < live, tl.program_id(0) * BR < live,
+        1, K, R, RPAD, PADDED, LENGTH, ALIGN, TAIL, CODE, PLANES, SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LAST,
+        UNIT, RUN, COUNT, STAGES, BN, BR, BK, ASM,
+    )  # fmt: skip
+    put(y, out, leaf, first, r, n_all, live, R, BN)

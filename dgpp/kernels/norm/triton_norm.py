@@ -194,6 +194,6 @@ def gated_heads(
         tl.store(out + at, y, mask=inside)
         if FEED:
             store_operand(
-                tl.reshape(y.to(tl.float32), (BLOCK,)), tl.program_id(2) * BLOCK, row, leaf, length, live, operand, factor,
-                RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
+                tl.reshape(y.to(tl.float32), (BLOCK,)), tl.program_id(2) * BLOCK, row, leaf, length, live, operand,
+                factor, RPAD, PADDED, PLANES, UNIT, RUN, EXPONENT, GROUP, BLOCK,
             )  # fmt: skip

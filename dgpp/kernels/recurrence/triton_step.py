@@ -69,6 +69,8 @@ def segments(
     place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
     rows = tl.arange(0, RPAD)
     live_rows = tl.minimum(tl.load(used), R)
+    committing = tl.load(commits + rows, mask=rows < R, other=0)
+    key = tl.load(key_index + head)
     if R <= S:
         first = mine
         mine = tl.load(slot + first)
@@ -78,27 +80,27 @@ def segments(
         slots = tl.load(slot + rows, mask=rows < live_rows, other=-1)
         first = tl.min(tl.where(slots == mine, rows, RPAD), axis=0)
     if first < RPAD:
-        key = tl.load(key_index + head)
+        # What the first row needs is all under way before any of it is waited for, and the state, which takes longest,
+        # is asked for last: what is asked for behind it would come behind it.
+        begin = tl.load(position + first)
+        stop = tl.load(last + first) + 1
+        accepted = tl.load(replay + mine)
         i = tl.arange(0, DK)
         j = tl.program_id(0) * BV + tl.arange(0, BV)
         e = tl.arange(0, DK) if G > 1 else 0
-        at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
-        # All that the first row needs is under way before any of it is waited for.
-        s = tl.load(committed + at)
-        begin = tl.load(position + first)
-        stop = tl.load(last + first) + 1
         k_next = tl.load(k + (first * K + key) * DK + i)
         q_next = tl.load(q + (first * K + key) * DK + i)
         v_next = tl.load(v + (first * V + head) * DV + j)
         g_next = tl.load(g + (first * V + head) * G + e)
         beta_next = tl.load(beta + first * V + head)
-        inside = (rows >= first) & (rows < stop)
-        border = first + tl.sum(tl.load(commits + rows, mask=inside, other=0), axis=0)
+        at = ((place * S + mine).to(tl.int64) * V + head) * (DK * DV) + i[None, :] * DV + j[:, None]
+        s = tl.load(committed + at)
+        border = first + tl.sum(tl.where((rows >= first) & (rows < stop), committing, 0), axis=0)
         s = tl.where(begin > 0, s, 0.0)
 
         if W:
             base = (place * S + mine).to(tl.int64) * W
-            for p in range(begin - tl.load(replay + mine), begin):
+            for p in range(begin - accepted, begin):
                 row = base + p % W
                 gates = ring_g + (row * V + head) * (G + 1)
                 old = tl.load(ring_v + (row * V + head) * DV + j).to(tl.float32)
