@@ -67,7 +67,7 @@ def chosen_kernels(family: Family, config: Any, options: ModelOptions, kernels: 
         raise _unsupported("delta_form", family)
     from dgpp.kernels.recurrence.chunked import gated_delta
 
-    return replace(kernels, gated_delta=gated_delta)
+    return replace(kernels, gated_delta=gated_delta, delta_joined=None)
 
 
 def held_tree(family: Family, tree: SpecTree, options: ModelOptions, world: int) -> tuple[SpecTree, tuple[str, ...]]:

@@ -21,7 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
+from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.ranges import Ranges
+from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.stored import to_bf16
 
 
@@ -52,6 +54,7 @@ class Kernels:
     attention_inputs: Callable[..., Any]
     joined: Callable[..., list[jax.Array]] | None = None  # `products` at once, where the kind has a kernel for it
     rounded_leaves: Callable[..., jax.Array] | None = None  # `stored_leaves` at once, likewise
+    delta_joined: Callable[..., Any] | None = None  # `gated_delta_normed` at once, likewise
     likeliest: Callable[..., Any] | None = None  # where the kind has a kernel for it
     stored: Any = jnp.bfloat16  # the type of stored activations and cache planes
     rhythms: int = 1  # of a model's layers in one step of the scan over them (`dgpp.models.periods`)
@@ -69,6 +72,31 @@ class Kernels:
         if self.rounded_leaves is not None:
             return self.rounded_leaves(x, w, layer, used, ranges)
         return to_bf16(self.linear_leaves(x, w, layer, used, ranges))
+
+    def gated_delta_normed(
+        self,
+        made: Any,
+        z: jax.Array,
+        state: Any,
+        state_layer: jax.Array,
+        weight: Weight,
+        layer: jax.Array,
+        eps: float,
+        act: str,
+        rows: Rows,
+        key_index: jax.Array,
+        feeds: Sequence[Feed],
+    ) -> tuple[jax.Array, Any, Any]:
+        """(o, its gated norm, state): `gated_delta` of the inputs `made`, then `gated_normed` with the gate z."""
+        if self.delta_joined is not None:
+            given = (made, z, state, state_layer, weight, layer, eps, act, rows, key_index, feeds)
+            joined: tuple[jax.Array, Any, Any] = self.delta_joined(*given)
+            return joined
+        o, state = self.gated_delta(
+            made.q, made.k, made.v, made.g, made.beta, state, state_layer, rows.position, rows.slot,
+            rows.phase != Phase.VERIFY, rows.last, rows.replay, rows.used, key_index, rows.zero,
+        )  # fmt: skip
+        return o, self.gated_normed(o, z, weight, layer, eps, act, rows, feeds=feeds), state
 
 
 def _reference() -> Kernels:
@@ -142,7 +170,7 @@ def _triton() -> Kernels:
     from dgpp.kernels.linear.triton import linear, linear_leaves, products, rounded_leaves
     from dgpp.kernels.norm.triton import added_normed, gated_normed, normed
     from dgpp.kernels.pick.triton import likeliest
-    from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta
+    from dgpp.kernels.recurrence.triton import delta_inputs, gated_delta, gated_delta_normed
     from dgpp.kernels.route.triton import route
     from dgpp.kernels.sparse_attention.triton import index_scores, select_blocks, sparse_attention
 
@@ -170,6 +198,7 @@ def _triton() -> Kernels:
         attention_inputs=attention_inputs,
         rounded_leaves=rounded_leaves,
         joined=products,
+        delta_joined=gated_delta_normed,
         likeliest=likeliest,
         rhythms=8,  # a step of a scan costs some launches that compute nothing but layers' places
     )

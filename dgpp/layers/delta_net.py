@@ -20,7 +20,7 @@ from dgpp.kernels.linear import Ranges
 from dgpp.kernels.linear.fed import Feed
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.recurrence import DeltaState
-from dgpp.kernels.rows import Phase, Rows
+from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import to_bf16
 from dgpp.layers.taps import Taps
 from dgpp.world import World
@@ -76,7 +76,7 @@ def delta_net(
     beta is the sigmoid in float32 of a bf16 logit and stays float32, as in the C++ engine; transformers rounds it to
     bf16.
     """
-    zero, used = rows.zero, rows.used
+    used = rows.used
     dk, dv = c.linear_key_head_dim, c.linear_value_head_dim
     qkv, z, a, b = kernels.products(x, [w[name] for name in READERS], layer, used)
     taps("delta.z", lambda: to_bf16(summed(z)))
@@ -87,15 +87,12 @@ def delta_net(
         taps(f"delta.{site}", value)
 
     held = DeltaState(*(state[f"delta.{part}"] for part in ("s", "k", "v", "gates")))
-    o, held = kernels.gated_delta(
-        made.q, made.k, made.v, made.g, made.beta, held, state_layer, rows.position, rows.slot,
-        rows.phase != Phase.VERIFY, rows.last, rows.replay, used, key_index, zero,
+    out_proj = w["out_proj"]
+    o, y, held = kernels.gated_delta_normed(
+        made, z, held, state_layer, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, key_index,
+        feeds=(Feed(out_proj, out_ranges),),
     )  # fmt: skip
     taps("delta.o", lambda: to_bf16(o))
-    out_proj = w["out_proj"]
-    y = kernels.gated_normed(
-        o, z, w["norm"], layer, c.rms_norm_eps, c.output_gate_type, rows, feeds=(Feed(out_proj, out_ranges),)
-    )
     taps("delta.norm", y)
     leaves = world.leaves(kernels.stored_leaves(y, out_proj, out_proj.place(layer), used, out_ranges))
     taps("delta.out", lambda: folded(leaves))

@@ -14,7 +14,8 @@ from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_form import Form, bounds_of, common_length, forms
 
-BLOCK = 512  # columns of one program
+BLOCK = 512  # columns of one program,
+SMALL = 128  # and where there are few rows
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Plan:
     form: Form | None
     ranges: Ranges  # of columns: the form's, or `whole`
     rows: int
+    columns: int = BLOCK  # of one program, at least
 
     @property
     def outs(self) -> tuple[Out, ...]:
@@ -33,7 +35,7 @@ class Plan:
     @property
     def block(self) -> int:
         """Columns of one program: a power of two, groups that are whole."""
-        return max(BLOCK, self.form.group if self.form else 1)
+        return max(self.columns, self.form.group if self.form else 1)
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -59,7 +61,8 @@ class Plan:
         return Fed(values, {self.form: (operand, factor)}) if self.form else values
 
 
-def plan(feeds: Sequence[Feed], rows: int, whole: Ranges) -> Plan:
-    """The plan for `rows` rows. `whole` are the parts of the columns in which a kernel works without a form."""
+def plan(feeds: Sequence[Feed], rows: int, whole: Ranges, columns: int = BLOCK) -> Plan:
+    """The plan for `rows` rows. `whole` are the parts of the columns in which a kernel works without a form, and
+    `columns` those of one program."""
     wanted = forms(feeds, rows)
-    return Plan(wanted[0], wanted[0].ranges, rows) if wanted else Plan(None, whole, rows)
+    return Plan(wanted[0], wanted[0].ranges, rows, columns) if wanted else Plan(None, whole, rows, columns)

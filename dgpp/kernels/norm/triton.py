@@ -11,14 +11,17 @@ from dgpp.formats import Weight
 from dgpp.kernels.gpu.launch import Out, launch
 from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear.fed import Fed, Feed
-from dgpp.kernels.linear.triton_feed import plan
+from dgpp.kernels.linear.triton_feed import BLOCK, SMALL, plan
 from dgpp.kernels.norm import reference
 from dgpp.kernels.norm.triton_norm import gated_heads, normed_rows
+from dgpp.kernels.recurrence.keep import Keep
 from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
 MOST_ROWS = 64
+FEW = 16  # rows of which more programs share the work
+FEWEST = 4  # likewise, where every program sums its whole row
 HALVINGS = 3  # of a row, between numbers that a thread holds
 SPAN = 256  # columns that lie across a warp in the sum of a row
 LARGEST = 1 << 14  # columns that one program holds
@@ -65,7 +68,7 @@ def _normed(
 ) -> tuple[jax.Array, jax.Array | Fed]:
     """(h with the fold of the leaves, if there are any; its norm)."""
     count, d = h.shape
-    given = plan(feeds, count, ((0, d),))
+    given = plan(feeds, count, ((0, d),), SMALL if count <= FEWEST else BLOCK)
     levels = max((d - 1).bit_length() - HALVINGS, 0)
     values = weight.arrays["values"]
     sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
@@ -96,22 +99,47 @@ def gated_normed(
 ) -> jax.Array | Fed:
     """bf16 [R, V * dv]; arguments, order and bits as in `dgpp.kernels.norm`. Heads whose size is no power of two, and
     leaves that cut them, run as the reference does."""
+    return gated_normed_keeping(o, z, weight, layer, eps, act, rows, feeds)[0]
+
+
+def gated_normed_keeping(
+    o: jax.Array,
+    z: jax.Array,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    act: str,
+    rows: Rows,
+    feeds: Sequence[Feed] = (),
+    keep: Keep | None = None,
+) -> tuple[jax.Array | Fed, tuple[jax.Array, ...]]:
+    """(`gated_normed`, the rings of `keep`)."""
     count, heads, dv = o.shape
-    given = plan(feeds, count, ((0, heads * dv),))
+    given = plan(feeds, count, ((0, heads * dv),), SMALL if count <= FEW else BLOCK)
     cut = any(edge % dv for pair in given.ranges for edge in pair)
     if dv & (dv - 1) or dv < 2 or cut or dv > given.block or act not in ("sigmoid", "swish"):
-        return reference.gated_normed(o, z, weight, layer, eps, act, rows, feeds)
+        y = reference.gated_normed(o, z, weight, layer, eps, act, rows, feeds)
+        return y, keep.alone(o) if keep else ()
     values = weight.arrays["values"]
-    out, *operand = launch(
+    arguments: list[jax.Array] = [o, z, values, weight.place(layer), given.bounds, rows.used]
+    if keep is None:  # then nobody reads or writes what stands for it
+        names = ("L", "S", "W", "K", "DK", "G", "KPAD", "VPAD", "GPAD")
+        arguments += [rows.used] * 12
+        rings, sizes = [Out((1,), jnp.float32)] * 3, dict.fromkeys(names, 1)
+    else:
+        arguments += keep.fresh[:-1]
+        rings, sizes = [*keep.outs(len(arguments))], keep.constants
+        arguments += keep.rings
+    out, *operand, new_k, new_v, new_g = launch(
         gated_heads,
-        (o, z, values, weight.place(layer), given.bounds, rows.used),
-        (Out((count, heads * dv), jnp.bfloat16), *given.outs),
+        arguments,
+        (Out((count, heads * dv), jnp.bfloat16), *given.outs, *rings),
         given.grid,
         {"LAYERS": values.size // dv, "PARTS": z.shape[0], "R": count, "V": heads, "DV": dv, "EPS": eps}
-        | {"SWISH": act == "swish"}
+        | {"SWISH": act == "swish", "LEVELS": dv.bit_length() - 1, "KEEP": keep is not None}
         | given.constants
-        | {"LEVELS": dv.bit_length() - 1},
+        | sizes,
         warps=WARPS,
         stages=1,
     )
-    return given.fed(out, *operand)
+    return given.fed(out, *operand), (new_k, new_v, new_g) if keep else ()

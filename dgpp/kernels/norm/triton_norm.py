@@ -10,6 +10,7 @@ from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows, tree_sum
 from dgpp.kernels.linear.triton_prepare import store_operand
+from dgpp.kernels.recurrence.triton_keep import keep_row
 
 
 @triton.jit
@@ -150,9 +151,24 @@ def gated_heads(
     layer: tl.tensor,  # int32 scalar, likewise used
     bounds: tl.tensor,  # int32 [leaves, 2], multiples of DV
     used: tl.tensor,
+    fresh_k: tl.tensor,  # this and the next eight as in `keep_row`, if KEEP
+    fresh_v: tl.tensor,
+    fresh_g: tl.tensor,
+    fresh_beta: tl.tensor,
+    state_layer: tl.tensor,
+    position: tl.tensor,
+    slot: tl.tensor,
+    commits: tl.tensor,
+    last: tl.tensor,
+    ring_k: tl.tensor,  # the memory of the last three outputs
+    ring_v: tl.tensor,
+    ring_g: tl.tensor,
     out: tl.tensor,  # bf16 [R, V * DV]
     operand: tl.tensor,  # as in `store_operand`, likewise factor
     factor: tl.tensor,
+    new_k: tl.tensor,
+    new_v: tl.tensor,
+    new_g: tl.tensor,
     LAYERS: tl.constexpr,
     PARTS: tl.constexpr,
     R: tl.constexpr,
@@ -171,6 +187,16 @@ def gated_heads(
     EXPONENT: tl.constexpr,
     GROUP: tl.constexpr,
     LEVELS: tl.constexpr,
+    KEEP: tl.constexpr,  # whether the inputs of the rows of o are kept, and what `keep_row` is told of them
+    L: tl.constexpr,
+    S: tl.constexpr,
+    W: tl.constexpr,
+    K: tl.constexpr,
+    DK: tl.constexpr,
+    G: tl.constexpr,
+    KPAD: tl.constexpr,
+    VPAD: tl.constexpr,
+    GPAD: tl.constexpr,
 ) -> None:
     """Grid (R, leaves, blocks of a leaf). Rows from `used` on are not written."""
     HEADS: tl.constexpr = BLOCK // DV
@@ -178,6 +204,11 @@ def gated_heads(
     leaf = tl.program_id(1)
     live = row < tl.load(used)
     if live:
+        if KEEP and (leaf == 0) & (tl.program_id(2) == 0):
+            keep_row(
+                row, fresh_k, fresh_v, fresh_g, fresh_beta, state_layer, position, slot, commits, last, used,
+                new_k, new_v, new_g, L, S, W, K, V, DK, DV, G, KPAD, VPAD, GPAD,
+            )  # fmt: skip
         start, length = edges(bounds, leaf, LENGTH)
         place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
         j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]

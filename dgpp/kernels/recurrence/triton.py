@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
 from dgpp.kernels.gpu.launch import Out, launch
+from dgpp.kernels.linear.fed import Fed, Feed
+from dgpp.kernels.norm.triton import gated_normed_keeping
 from dgpp.kernels.recurrence import DeltaState, inputs
 from dgpp.kernels.recurrence.arguments import check_gated_delta
 from dgpp.kernels.recurrence.inputs import DeltaInputs
+from dgpp.kernels.recurrence.keep import Keep
 from dgpp.kernels.recurrence.triton_mixed import mixed_rows
-from dgpp.kernels.recurrence.triton_step import keep_inputs, segments
-from dgpp.kernels.rows import Rows
+from dgpp.kernels.recurrence.triton_step import segments
+from dgpp.kernels.rows import Phase, Rows
 from dgpp.kernels.triton_rings import write_ring
 
 STRIP = 8  # columns of a head's state in one program: 4 for each of two groups of 16 lanes
 WARPS = 1
-HEADS = 4  # of one program that makes inputs
+HEADS = 4  # of one program that makes inputs, but
+FEW = 16  # up to so many rows one, so that enough programs share the work
 
 
 def gated_delta(
@@ -44,54 +49,76 @@ def gated_delta(
     Padding rows are unspecified. A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16
     and 8.
     """
+    arguments = (q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
+    o, committed, keep = _stepped(*arguments)
+    return o, replace(state, s=committed) if keep is None else DeltaState(committed, *keep.alone(o))
+
+
+def gated_delta_normed(
+    made: DeltaInputs,
+    z: jax.Array,
+    state: DeltaState,
+    state_layer: jax.Array,
+    weight: Weight,
+    layer: jax.Array,
+    eps: float,
+    act: str,
+    rows: Rows,
+    key_index: jax.Array,
+    feeds: Sequence[Feed],
+) -> tuple[jax.Array, jax.Array | Fed, DeltaState]:
+    """(o, its gated norm, state); arguments as in `Kernels.gated_delta_normed`. The norm's kernel keeps the inputs."""
+    commits = rows.phase != Phase.VERIFY
+    o, committed, keep = _stepped(
+        made.q, made.k, made.v, made.g, made.beta, state, state_layer, rows.position, rows.slot, commits, rows.last,
+        rows.replay, rows.used, key_index, rows.zero,
+    )  # fmt: skip
+    y, kept = gated_normed_keeping(o, z, weight, layer, eps, act, rows, feeds, keep)
+    return o, y, DeltaState(committed, *kept) if kept else replace(state, s=committed)
+
+
+def _stepped(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    g: jax.Array,
+    beta: jax.Array,
+    state: DeltaState,
+    layer: jax.Array,
+    position: jax.Array,
+    slot: jax.Array,
+    commits: jax.Array,
+    last: jax.Array,
+    replay: jax.Array,
+    used: jax.Array,
+    key_index: jax.Array,
+    zero: jax.Array,
+) -> tuple[jax.Array, jax.Array, Keep | None]:
+    """(o, the committed values, and what is left to be kept, if the state has rings)."""
     check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
     (rows, keys, dk), (_, values, dv) = q.shape, v.shape
     layers, slots, width = state.k.shape[:3]
     if dk & (dk - 1) or dv & (dv - 1) or dk < 16 or dv < STRIP:
         raise ValueError(f"gated_delta: dk = {dk} and dv = {dv} must be powers of two, at least 16 and {STRIP}")
-    rings = (state.k, state.v, state.gates) if width else (k, v, g)
-    bounds = (commits.astype(jnp.int32), last)
-    arguments = (
-        q,
-        k,
-        v,
-        g,
-        beta,
-        state.s,
-        *rings,
-        layer,
-        position,
-        slot,
-        *bounds,
-        replay,
-        used,
+    rings = (state.k, state.v, state.gates)
+    at = (layer, position, slot, commits.astype(jnp.int32), last)
+    arguments = (q, k, v, g, beta, state.s, *(rings if width else (k, v, g)), *at, replay, used, key_index)
+    sizes = {"L": layers, "S": slots, "W": width, "K": keys, "V": values, "DK": dk, "DV": dv}
+    sizes["G"] = dk if g.ndim == 3 else 1
+    o, committed = launch(
+        segments,
+        arguments,
+        (Out((rows, values, dv), jnp.float32), Out(state.s.shape, jnp.float32, alias=5)),
+        (dv // STRIP, values, min(rows, slots)),
+        sizes | {"R": rows, "RPAD": 1 << (rows - 1).bit_length(), "BV": STRIP},
+        warps=WARPS,
+        stages=1,
     )
-    outs = (Out((rows, values, dv), jnp.float32), Out(state.s.shape, jnp.float32, alias=5))
-    constants = {
-        "R": rows,
-        "RPAD": 1 << (rows - 1).bit_length(),
-        "L": layers,
-        "S": slots,
-        "W": width,
-        "K": keys,
-        "V": values,
-        "DK": dk,
-        "DV": dv,
-        "G": dk if g.ndim == 3 else 1,
-        "BV": STRIP,
-    }
-    grid = (dv // STRIP, values, min(rows, slots))
-    o, committed = launch(segments, (*arguments, key_index), outs, grid, constants, warps=WARPS, stages=1)
     if not width:
-        return o, DeltaState(committed, state.k, state.v, state.gates)
-    fresh = (k, v, g, beta, state.k, state.v, state.gates, layer, position, slot, *bounds, used, o)
-    past = (state.k, state.v, state.gates)
-    kept_outs = tuple(Out(ring.shape, ring.dtype, alias=4 + i) for i, ring in enumerate(past))
-    sizes = {name: constants[name] for name in ("L", "S", "W", "K", "V", "DK", "DV", "G")}
-    sizes |= {f"{name}PAD": 1 << (n - 1).bit_length() for name, n in (("K", keys * dk), ("V", values * dv))}
-    sizes |= {"GPAD": 1 << (values * (constants["G"] + 1) - 1).bit_length()}
-    kept = launch(keep_inputs, fresh, kept_outs, (rows,), sizes, warps=8, stages=1)
-    return o, DeltaState(committed, *kept)
+        return o, committed, None
+    widths = {"KPAD": keys * dk, "VPAD": values * dv, "GPAD": values * (sizes["G"] + 1)}
+    padded = {name: 1 << (size - 1).bit_length() for name, size in widths.items()}
+    return o, committed, Keep((k, v, g, beta, *at, used), rings, sizes | padded)
 
 
 def delta_inputs(
@@ -115,7 +142,7 @@ def delta_inputs(
         return inputs.delta_inputs(qkv, a, b, w, layer, ring, state_layer, rows, keys=keys, dk=dk)
     weight = w["conv1d"]
     small = [w[name].arrays["values"] for name in ("conv1d", "A_log", "dt_bias")]
-    heads = min(HEADS, 1 << (2 * keys + values - 1).bit_length())
+    heads = 1 if count <= FEW else min(HEADS, 1 << (2 * keys + values - 1).bit_length())
     bf16, f32 = jnp.bfloat16, jnp.float32
     keep = count + weight.shape[-1] - 1 <= ring.shape[2]
     outs = (

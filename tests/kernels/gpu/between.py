@@ -1,6 +1,6 @@
 """What lies between the products, as Triton kernels: the bits of the reference on a CPU, and the operands of `prepare`.
 
-    python -m tests.kernels.gpu.between [normed gated_normed swiglu opened delta_inputs attention_inputs]
+    python -m tests.kernels.gpu.between [normed gated_normed gated_delta_normed swiglu opened ...]
 
 In Triton's interpreter with TRITON_INTERPRET=1, else on a CUDA device.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,8 +19,11 @@ import numpy as np
 
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
+from dgpp.kernels.gpu.launch import INTERPRETED
 from dgpp.kernels.linear.fed import Fed, Feed, bare
-from dgpp.kernels.rows import Rows
+from dgpp.kernels.recurrence import DeltaState
+from dgpp.kernels.recurrence.inputs import DeltaInputs
+from dgpp.kernels.rows import Phase, Rows
 from tests.kernels.same import assert_same_bits
 
 RNG = np.random.default_rng(5)
@@ -164,6 +169,41 @@ def gated_normed() -> None:
         )
 
 
+def gated_delta_normed() -> None:
+    """Segments that commit and segments that do not, whose inputs the norm's kernel keeps; with a form and without."""
+    keys, values, dim, slots, width = 2, 4, 32, 4, 5
+    rows = rows_of(9, 2)
+    verified = np.where(np.asarray(rows.slot) == 0, Phase.VERIFY, Phase.DECODE).astype(np.int32)
+    rows = replace(rows, phase=verified, replay=np.array([0, 1, 2, 0], np.int32))
+    f32 = partial(numbers, dtype=jnp.float32, scale=0.1)
+    made = DeltaInputs(
+        f32(11, keys, dim), f32(11, keys, dim), numbers(11, values, dim), -np.abs(f32(11, values)), f32(11, values),
+        numbers(11, 8), numbers(11, 8),
+    )  # fmt: skip
+    rings = (f32(2, slots, width, keys, dim), numbers(2, slots, width, values, dim))
+    state = DeltaState(f32(2, slots, values, dim, dim), *rings, -np.abs(f32(2, slots, width, values, 2)))
+    feed = Feed(matrix("fp8_block32_e8m0", 32, values * dim), ((0, 64), (64, 128)))
+    for feeds in ((), (feed,)):
+        arguments = (made, numbers(2, 11, values * dim, dtype=jnp.float32), state, stack(dim), rows)
+
+        def run(kind: Any, made: Any, z: Any, state: Any, w: Any, rows: Any, feeds: Any = feeds) -> Any:
+            index = jnp.arange(values, dtype=jnp.int32) // 2
+            o, y, state = kind.gated_delta_normed(
+                made, z, state, jnp.int32(1), w, jnp.int32(0), 1e-6, "swish", rows, index, feeds
+            )
+            return o[:9], bare(y)[:9], state
+
+        with jax.default_device(jax.devices("cpu")[0]):
+            wanted = jax.jit(partial(run, REFERENCE))(*arguments)
+        found = jax.jit(partial(run, TRITON))(*arguments)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            if INTERPRETED:  # which adds over dk in another order
+                np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=2**-7, atol=1e-5)
+            else:
+                assert_same_bits(normal(a), normal(b))
+        print("ok gated_delta_normed", len(feeds), flush=True)
+
+
 def swiglu() -> None:
     rows, feeds = rows_of(7, 1), (Feed(matrix("mxfp8", 32, 448), ((0, 128), (128, 256), (256, 448))),)
     check(
@@ -231,7 +271,9 @@ def attention_inputs() -> None:
     )
 
 
-OPS = {f.__name__: f for f in (normed, gated_normed, swiglu, opened, delta_inputs, attention_inputs)}
+OPS = {
+    f.__name__: f for f in (normed, gated_normed, gated_delta_normed, swiglu, opened, delta_inputs, attention_inputs)
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or OPS:
