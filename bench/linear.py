@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from bench.device import device_seconds
 from bench.partners_gpu import partners
 from bench.random_weights import random_weight
-from bench.shapes import FORMATS, GATE, MATRICES, Matrix
+from bench.shapes import FORMATS, GATE, HEAD, MATRICES, Matrix
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import select
 from dgpp.kernels.gpu.launch import architecture
@@ -145,13 +145,17 @@ def show(row: Row, rows: int, matrix: Matrix) -> None:
 
 
 def cases(formats: Sequence[str], rows: Sequence[int]) -> Iterator[tuple[Matrix, str, tuple[int, ...]]]:
-    """(matrix, format, row counts), what matters most first: all counts for CLOSE formats in GATE and for what releases
+    """(matrix, format, row counts), what matters most first: FEW counts for every format in HEAD, whose weights are
+    more than any cache holds and whose programs are many; all counts for CLOSE formats in GATE and for what releases
     store in its down_proj, FEW of them for the other matrices and formats."""
     few = tuple(count for count in rows if count in FEW) or tuple(rows)
     for format in formats:
+        yield HEAD, format, few
+    for format in formats:
         if format in CLOSE:
             yield GATE, format, tuple(rows)
-    for matrix, format in itertools.chain.from_iterable(((m, f) for f in m.formats) for m in MATRICES if m is not GATE):
+    others = [matrix for matrix in MATRICES if matrix not in (GATE, HEAD)]
+    for matrix, format in itertools.chain.from_iterable(((m, f) for f in m.formats) for m in others):
         if format in formats:
             yield matrix, format, tuple(rows) if matrix.n == GATE.k and matrix.k == GATE.n else few
     for format in formats:

@@ -28,13 +28,14 @@ class Matrix:
 
 _SERVED = ("bf16", "fp8_block128_bf16", "nvfp4_divisor")
 GATE = Matrix("Qwen3.8-27B", "gate_proj, up_proj", 17408, 5120, _SERVED)
+HEAD = Matrix("Qwen3.8-27B", "lm_head", 248320, 5120, ("fp8_channel",))
 MATRICES = (
     GATE,
+    HEAD,
     Matrix("Qwen3.8-27B", "down_proj", 5120, 17408, _SERVED, 4),
     Matrix("Qwen3.8-27B", "in_proj_qkv", 10240, 5120, ("fp8_block128_bf16", "fp8_channel")),
     Matrix("Qwen3.8-27B", "k_proj, v_proj", 1024, 5120, ("fp8_block128_bf16",)),
     Matrix("Qwen3.8-27B", "o_proj, out_proj", 5120, 6144, ("fp8_block128_bf16",), 4),
-    Matrix("Qwen3.8-27B", "lm_head", 248320, 5120, ("fp8_channel",)),
     Matrix("Qwen3.5-122B-A10B", "q_proj", 16384, 3072, ("bf16",)),
     Matrix("Qwen3.5-122B-A10B", "out_proj", 3072, 8192, ("bf16",), 4),
     Matrix("Qwen3.8-Flash-Next", "q_proj", 12288, 2560, ("bf16",)),
@@ -50,4 +51,4 @@ FORMATS = (
     "bf12", "nf4i8", "mixed346_3", "mixed346_4", "mixed346_6", "exl3_3.5_mul1", "exl3_4_mul1", "exl3_4_3inst",
     "exl3_6_mul1", "int8_planes_g128", "gptq_int4_g128_asym_v1",
 )  # fmt: skip
-"""Those that are timed on GATE, whoever ships them."""
+"""Those that are timed on GATE and on HEAD, whoever ships them."""
