@@ -48,13 +48,8 @@ def built(matrix: Matrix, format: str, rows: int) -> Any:
             return [kernels.linear(x, weight, jnp.int32(i), used) for i in range(layers)]
         return [kernels.linear_leaves(x, weight, jnp.int32(i), used, matrix.ranges) for i in range(layers)]
 
-    arrays = {
-        name: jax.ShapeDtypeStruct((layers, *packed.shape), packed.dtype)
-        for name, packed in format_named(format).arrays((matrix.n, matrix.k)).items()
-        if packed.resident
-    }
+    weight = jax.eval_shape(lambda: random_weight(format, layers, matrix.n, matrix.k))
     x = jax.ShapeDtypeStruct((rows, matrix.k), jnp.bfloat16)
-    weight = Weight(arrays, format, (matrix.n, matrix.k))
     return jax.jit(run).lower(x, weight, jax.ShapeDtypeStruct((), jnp.int32)).compile()
 
 

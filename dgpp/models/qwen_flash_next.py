@@ -365,7 +365,7 @@ def branches_after(
         inner("out", carry[0])
         return carry
 
-    branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps, kernels.rhythms)
+    branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps)
     return branches, state
 
 

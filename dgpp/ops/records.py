@@ -131,7 +131,10 @@ def versions() -> dict[str, str]:
 
 
 def revision() -> str | None:
-    """The checkout's commit, with "-dirty" when files differ from it; None where git does not say."""
+    """The checkout's commit, with "-dirty" when files differ from it; None where git does not say. Where the files were
+    brought without their history, DGPP_REVISION says it."""
+    if given := os.environ.get("DGPP_REVISION"):
+        return given
     checkout = Path(dgpp.__file__).resolve().parents[1]
     try:
         commit = _git(checkout, "rev-parse", "HEAD")

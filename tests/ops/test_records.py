@@ -71,6 +71,8 @@ def test_the_revision_is_the_commit_and_says_when_files_differ(tmp_path: Path, m
     assert records.revision() == commit
     package.write_text("changed")
     assert records.revision() == f"{commit}-dirty"
+    monkeypatch.setenv("DGPP_REVISION", "abc")
+    assert records.revision() == "abc"
 
 
 @pytest.mark.parametrize(

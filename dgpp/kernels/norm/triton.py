@@ -20,8 +20,7 @@ from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
 MOST_ROWS = 64
-FEW = 16  # rows of which more programs share the work
-FEWEST = 4  # likewise, where every program sums its whole row
+FEW = 16  # rows up to which more programs share the work, where none sums a whole row
 HALVINGS = 3  # of a row, between numbers that a thread holds
 SPAN = 256  # columns that lie across a warp in the sum of a row
 LARGEST = 1 << 14  # columns that one program holds
@@ -68,7 +67,7 @@ def _normed(
 ) -> tuple[jax.Array, jax.Array | Fed]:
     """(h with the fold of the leaves, if there are any; its norm)."""
     count, d = h.shape
-    given = plan(feeds, count, ((0, d),), SMALL if count <= FEWEST else BLOCK)
+    given = plan(feeds, count, ((0, d),))
     levels = max((d - 1).bit_length() - HALVINGS, 0)
     values = weight.arrays["values"]
     sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
