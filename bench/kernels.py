@@ -111,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--experts", action="store_true", help="the experts' ops too")
     parser.add_argument("--partners", action="store_true", help="PyTorch's kernels too")
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/kernels.json")
+    parser.add_argument("--name", default="kernels", help="the record's, where a run has some formats alone")
     options = parser.parse_args(arguments)
     stop = time.monotonic() + options.seconds
     memory, clock = read_bandwidth(), busy_clock()
@@ -132,10 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in linear.linear_rows(gbps, clock, stop, options.formats, rows):
         found.append(row)
         if options.record and time.monotonic() > written + RECORD_SECONDS:
-            write_record("kernels", found, device="h200", extra=extra)
+            write_record(options.name, found, device="h200", extra=extra)
             written = time.monotonic()
     if options.record:
-        print(write_record("kernels", found, device="h200", extra=extra))
+        print(write_record(options.name, found, device="h200", extra=extra))
     return 0
 
 
