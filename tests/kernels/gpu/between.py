@@ -174,7 +174,7 @@ def gated_delta_normed() -> None:
     keys, values, dim, slots, width = 2, 4, 32, 4, 5
     rows = rows_of(9, 2)
     verified = np.where(np.asarray(rows.slot) == 0, Phase.VERIFY, Phase.DECODE).astype(np.int32)
-    rows = replace(rows, phase=verified, replay=np.array([0, 1, 2, 0], np.int32))
+    rows = replace(rows, phase=verified, replay=np.array([1, 0, 2, 0], np.int32))
     f32 = partial(numbers, dtype=jnp.float32, scale=0.1)
     made = DeltaInputs(
         f32(11, keys, dim), f32(11, keys, dim), numbers(11, values, dim), -np.abs(f32(11, values)), f32(11, values),
