@@ -27,8 +27,8 @@ from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_form import bounds_of, common_length, count_of, fed, form_of, operand_in, steps_of
 from dgpp.kernels.linear.triton_hadamard import rotated
+from dgpp.kernels.linear.triton_matrices import product
 from dgpp.kernels.linear.triton_own import own_kernel
-from dgpp.kernels.linear.triton_product import product
 from dgpp.kernels.linear.triton_recipe import CODES, LASTS, SCALES, Recipe, alignment, parts, recipe
 from dgpp.kernels.linear.triton_tiles import FEW_OUTPUTS, ROWS, Tile, tile_for
 from dgpp.kernels.stored import to_bf16
@@ -171,7 +171,7 @@ def _product(
 
 
 def _beside(x: jax.Array, beside: Sequence[tuple[Weight, jax.Array]], absent: jax.Array) -> tuple[jax.Array, ...]:
-    """The arguments of `triton_product.beside`: the rows, the matrices, their layers."""
+    """The arguments of `triton_matrices.beside`: the rows, the matrices, their layers."""
     if not beside:
         return (absent,) * (1 + 2 * MOST_BESIDE)
     slots = [*beside, *[beside[0]] * (MOST_BESIDE - len(beside))]
@@ -181,7 +181,7 @@ def _beside(x: jax.Array, beside: Sequence[tuple[Weight, jax.Array]], absent: ja
 def _beside_constants(
     found: Recipe, tile: Tile, sizes: Sequence[int], beside: Sequence[tuple[Weight, jax.Array]], ranges: Ranges
 ) -> dict[str, Any]:
-    """The constants of `triton_product.beside`: its steps take no more shared memory than those of the tile."""
+    """The constants of `triton_matrices.beside`: its steps take no more shared memory than those of the tile."""
     stacks = [w.arrays["values"].shape[0] if check_weight("linear", w) else 1 for w, _ in beside]
     stage = tile.columns * tile.bytes * (2 if found.code == "f16" else 1) + 2 * tile.rows * steps_of(found, tile)
     step = 1 << (stage // (2 * (tile.columns + tile.rows))).bit_length() - 1

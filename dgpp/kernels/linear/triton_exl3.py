@@ -284,7 +284,7 @@ def product(
     BK: tl.constexpr,  # 128
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles, leaves), as `triton_product.product`."""
+    """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)

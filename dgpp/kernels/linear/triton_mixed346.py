@@ -255,7 +255,7 @@ def product(
     BK: tl.constexpr,
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles, leaves), as `triton_product.product`."""
+    """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
     PIECES: tl.constexpr = _GROUP // (4 * PLANES)  # of a group
     GROUP_WORDS: tl.constexpr = _GROUP * BITS // 32
     GROUPS: tl.constexpr = K // _GROUP

@@ -40,7 +40,7 @@ LEAST_GROUP = 16  # weights in one matrix instruction along K
 
 @dataclass(frozen=True)
 class Recipe:
-    """The constants of `triton_product.product` that a format decides, and the fields of its arrays."""
+    """The constants of `triton_matrices.product` that a format decides, and the fields of its arrays."""
 
     code: str
     planes: int = 1  # weights in one element of the payload

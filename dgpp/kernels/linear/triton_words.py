@@ -238,7 +238,7 @@ def product(
     BK: tl.constexpr,  # the group
     ASM: tl.constexpr,
 ) -> None:
-    """Grid (row tiles, column tiles, leaves), as `triton_product.product`."""
+    """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
     PIECES: tl.constexpr = BK // 16 if KIND == PLANES else BK // 8 if KIND == FOUR else BK // 4
     PER: tl.constexpr = WIDTH // BK
     leaf = tl.program_id(2)
