@@ -246,7 +246,9 @@ def product(
     place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
-    n = tl.minimum(first + tl.arange(0, BN), N - 1)
+    n = first + tl.arange(0, BN)
+    if N % BN:  # known while compiling; else the compiler would not see that words lie side by side
+        n = tl.minimum(n, N - 1)
     begin = tl.load(bounds + 2 * leaf)
     end = tl.load(bounds + 2 * leaf + 1)
     steps = tl.where(tl.program_id(0) * BR < live, end - begin, 0)
