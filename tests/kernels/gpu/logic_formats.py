@@ -72,6 +72,8 @@ def equal_at_every_count(format: str) -> None:
     The interpreter's products of matrices are NumPy's, whose order depends on their sizes; so only integers, which are
     exact, are compared over more rows than one tile has.
     """
+    if format.startswith("gptq"):  # outputs that fill their tiles are read in another way
+        check(format, random_weight(format, 2, 64, 640), rows_of(3, 640, narrow=False), 2)
     w = random_weight(format, 2, *shape_of(format))
     exact = format.startswith("mixed346")
     x = rows_of(18 if exact else 15, w.shape[1], format.startswith("exl3"))
