@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,8 +50,9 @@ def gated_delta(
     Padding rows are unspecified. A batch holds one segment of a slot at most. dk and dv are powers of two, at least 16
     and 8.
     """
-    arguments = (q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
-    o, committed, keep = _stepped(*arguments)
+    o, committed, keep = _stepped(
+        q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero
+    )
     return o, replace(state, s=committed) if keep is None else DeltaState(committed, *keep.alone(o))
 
 
@@ -77,25 +79,11 @@ def gated_delta_normed(
     return o, y, DeltaState(committed, *kept) if kept else replace(state, s=committed)
 
 
-def _stepped(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    g: jax.Array,
-    beta: jax.Array,
-    state: DeltaState,
-    layer: jax.Array,
-    position: jax.Array,
-    slot: jax.Array,
-    commits: jax.Array,
-    last: jax.Array,
-    replay: jax.Array,
-    used: jax.Array,
-    key_index: jax.Array,
-    zero: jax.Array,
-) -> tuple[jax.Array, jax.Array, Keep | None]:
-    """(o, the committed values, and what is left to be kept, if the state has rings)."""
-    check_gated_delta(q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, zero)
+def _stepped(*given: Any) -> tuple[jax.Array, jax.Array, Keep | None]:
+    """(o, the committed values, and what is left to be kept, if the state has rings) of the arguments of
+    `gated_delta`."""
+    check_gated_delta(*given)
+    q, k, v, g, beta, state, layer, position, slot, commits, last, replay, used, key_index, _ = given
     (rows, keys, dk), (_, values, dv) = q.shape, v.shape
     layers, slots, width = state.k.shape[:3]
     if dk & (dk - 1) or dv & (dv - 1) or dk < 16 or dv < STRIP:
