@@ -48,12 +48,14 @@ def lookup(table: np.ndarray, codes: Array) -> Array:
 
 
 def place_among(numbers: Sequence[int], number: Array) -> Array:
-    """The place of `number`, which may be traced, among the ascending `numbers`; any for one that is not among them.
+    """The place of `number`, which may be traced, among the ascending `numbers`: the first for one before them (a
+    prediction layer's), the last for one behind them, any for one between.
 
     Arithmetic where they repeat a rhythm of up to LONGEST_RHYTHM, which XLA makes of many such places at once; else
     looked up.
     """
-    number, first = library(number).asarray(number), numbers[0]
+    library_of, first = library(number), numbers[0]
+    number = library_of.clip(library_of.asarray(number), first, numbers[-1])
     distance = number - first if first else number
     steps = [n - first for n in numbers]
     for period in range(1, min(LONGEST_RHYTHM, steps[-1] + 1) + 1):

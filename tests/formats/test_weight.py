@@ -16,6 +16,9 @@ def test_every_layer_is_found_by_its_number(numbers: tuple[int, ...]) -> None:
     for index, number in enumerate(numbers or range(3)):
         assert int(place(jnp.int32(number))) == index
         assert int(w.place(number)) == index
+    if numbers:  # a prediction layer asks with a number that is not among them
+        assert int(place(jnp.int32(0))) == 0
+        assert int(place(jnp.int32(numbers[-1] + 3))) == len(numbers) - 1
 
 
 def test_layers_are_part_of_what_a_step_is_compiled_for() -> None:
