@@ -17,7 +17,7 @@ from jax import lax
 Array = Any
 """A NumPy or a JAX array."""
 LONGEST_RHYTHM = 8
-"""Numbers after which a pattern of layers is looked for to repeat."""
+"""Layers after which a pattern of them is looked for to repeat."""
 
 
 def library(*arrays: Array) -> Any:

@@ -13,12 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dgpp.formats.arrays import LONGEST_RHYTHM
 from dgpp.layers.residual import Residual, settled
 from dgpp.layers.taps import Taps
 from dgpp.models.runs import layer_runs
-
-LONGEST = 8
-"""Layers of the longest rhythm that is looked for."""
 
 Body = Callable[[Any, Mapping[str, Any], jax.Array, Any, Taps], Any]
 """(kind, weights, number of the layer, carry, taps) -> carry."""
@@ -72,7 +70,7 @@ def stretches(weights: Mapping[str, Any], kinds: Sequence[Hashable], rhythms: in
         start = run.start
         while start < run.stop:
             best = Stretch(start, (kinds[start],), 1, held)
-            for period in range(1, min(LONGEST, (run.stop - start) // 2) + 1):
+            for period in range(1, min(LONGEST_RHYTHM, (run.stop - start) // 2) + 1):
                 rhythm, count = tuple(kinds[start : start + period]), 1
                 while tuple(kinds[start + count * period : min(run.stop, start + (count + 1) * period)]) == rhythm:
                     count += 1

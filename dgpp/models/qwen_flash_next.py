@@ -365,6 +365,7 @@ def branches_after(
         inner("out", carry[0])
         return carry
 
+    # One rhythm a step of the scan on a GPU too: it is a large program already.
     branches, state = through_layers(weights["layers"], kinds(c), body, (branches, state), taps)
     return branches, state
 
