@@ -12,7 +12,7 @@ A nibble becomes an E4M3 byte by shifts alone, and the hardware turns pairs of t
 A nibble that is an index into the levels of NF4I8 is looked up byte by byte: `prmt` takes four indices at once from the
 8 bytes of half the table and gives 0 for those of the other half. A byte b becomes the f16 of bits 0x6400 + b, which is
 1024 + b, exactly.
-`decoded_shift` of `triton_recipe` takes these powers of two back, exactly, in the scale of the activations.
+`Recipe.exponent` says by how much; these powers of two are taken back, exactly, in the scale of the activations.
 """
 
 from __future__ import annotations
@@ -52,26 +52,54 @@ prmt.b32 upper, a, b, 0x7531;
 shl.b32 a, codes, 4;
 """.format(*_TABLE)
 
-_SPLIT_E2M1 = tl.constexpr("""
+# From four bytes of two nibbles each: the float16 pairs of the low nibbles and of the high ones.
+_E2M1 = tl.constexpr("""
 {
-.reg .b32 sign, bits;
-shl.b32 sign, $2, 4;
+.reg .b32 sign, low, high;
+.reg .b16 a, b;
+shl.b32 sign, $4, 4;
 and.b32 sign, sign, 0x80808080;
-shl.b32 bits, $2, 2;
-lop3.b32 $0, bits, 0x1C1C1C1C, sign, 0xEA;
-and.b32 sign, $2, 0x80808080;
-shr.u32 bits, $2, 2;
-lop3.b32 $1, bits, 0x1C1C1C1C, sign, 0xEA;
+shl.b32 low, $4, 2;
+lop3.b32 low, low, 0x1C1C1C1C, sign, 0xEA;
+and.b32 sign, $4, 0x80808080;
+shr.u32 high, $4, 2;
+lop3.b32 high, high, 0x1C1C1C1C, sign, 0xEA;
+mov.b32 {a, b}, low;
+cvt.rn.f16x2.e4m3x2 $0, a;
+cvt.rn.f16x2.e4m3x2 $1, b;
+mov.b32 {a, b}, high;
+cvt.rn.f16x2.e4m3x2 $2, a;
+cvt.rn.f16x2.e4m3x2 $3, b;
 }
 """)
-_SPLIT_INT4 = tl.constexpr("""
+_INT4 = tl.constexpr("""
 {
-.reg .b32 high;
-and.b32 $0, $2, 0x0F0F0F0F;
-shr.u32 high, $2, 4;
-and.b32 $1, high, 0x0F0F0F0F;
+.reg .b32 low, high, eight;
+.reg .b16 a, b;
+mov.b32 eight, 0x24002400;
+and.b32 low, $4, 0x0F0F0F0F;
+shr.u32 high, $4, 4;
+and.b32 high, high, 0x0F0F0F0F;
+mov.b32 {a, b}, low;
+cvt.rn.f16x2.e4m3x2 $0, a;
+cvt.rn.f16x2.e4m3x2 $1, b;
+mov.b32 {a, b}, high;
+cvt.rn.f16x2.e4m3x2 $2, a;
+cvt.rn.f16x2.e4m3x2 $3, b;
+sub.rn.f16x2 $0, $0, eight;
+sub.rn.f16x2 $1, $1, eight;
+sub.rn.f16x2 $2, $2, eight;
+sub.rn.f16x2 $3, $3, eight;
 }
 """)
+_TWO_E4M3 = tl.constexpr("""
+{
+.reg .b32 both;
+cvt.rn.f16x2.e4m3x2 both, $2;
+mov.b32 {$0, $1}, both;
+}
+""")
+_PAIRS = tl.constexpr((tl.int32,) * 4)
 _INT8 = tl.constexpr("""
 {
 .reg .b32 low, high, bias;
@@ -83,7 +111,7 @@ sub.rn.f16x2 $0, low, bias;
 sub.rn.f16x2 $1, high, bias;
 }
 """)
-_SPLIT_NF4 = tl.constexpr(
+_NF4 = tl.constexpr(
     "{\n.reg .b32 codes, magic, bias;\nmov.b32 codes, $4;\n"
     + LOOKUP
     + f"""
@@ -184,34 +212,51 @@ def level(index: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def decode_pairs(codes: tl.tensor, CODE: tl.constexpr, ASM: tl.constexpr) -> tl.tensor:
-    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6, INT4 times 2^-9."""
+def decode_pairs(codes: tl.tensor, CODE: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6, INT4 times 2^-9. The plain
+    form of `decode_words`."""
     if CODE == NF4:
-        if ASM:
-            low, high = tl.inline_asm_elementwise(
-                _SPLIT_NF4, "=r,=r,=r,=r,r", [codes], dtype=(tl.float16, tl.float16), is_pure=True, pack=4
-            )
-        else:
-            low = level(codes & 0xF)
-            high = level(codes >> 4)
+        low = level(codes & 0xF)
+        high = level(codes >> 4)
     elif CODE == E2M1:
-        if ASM:
-            low, high = tl.inline_asm_elementwise(
-                _SPLIT_E2M1, "=r,=r,r", [codes], dtype=(tl.uint8, tl.uint8), is_pure=True, pack=4
-            )
-        else:
-            low = ((codes << 4) & 0x80) | ((codes << 2) & 0x1C)
-            high = (codes & 0x80) | ((codes >> 2) & 0x1C)
-        low = e4m3(low)
-        high = e4m3(high)
+        low = e4m3(((codes << 4) & 0x80) | ((codes << 2) & 0x1C))
+        high = e4m3((codes & 0x80) | ((codes >> 2) & 0x1C))
     else:
-        if ASM:
-            low, high = tl.inline_asm_elementwise(
-                _SPLIT_INT4, "=r,=r,r", [codes], dtype=(tl.uint8, tl.uint8), is_pure=True, pack=4
-            )
-        else:
-            low = codes & 0xF
-            high = codes >> 4
-        low = e4m3(low) - 0.015625
-        high = e4m3(high) - 0.015625
+        low = e4m3(codes & 0xF) - 0.015625
+        high = e4m3(codes >> 4) - 0.015625
     return low, high
+
+
+@triton.jit
+def decode_words(
+    words: tl.tensor, CODE: tl.constexpr, BN: tl.constexpr, WIDTH: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """(low, high), float16 [BN, WIDTH] in the order of the bytes of int32 words [BN, WIDTH / 4].
+
+    A word's bytes are neighbours in a row. Four single bytes would be two of one row and two of another, as the matrix
+    instruction holds its operand, and would have to be put together first.
+    """
+    if CODE == NF4:
+        a, b, c, d = tl.inline_asm_elementwise(_NF4, "=r,=r,=r,=r,r", [words], dtype=_PAIRS, is_pure=True, pack=1)
+    elif CODE == E2M1:
+        a, b, c, d = tl.inline_asm_elementwise(_E2M1, "=&r,=&r,=&r,=r,r", [words], dtype=_PAIRS, is_pure=True, pack=1)
+    else:
+        a, b, c, d = tl.inline_asm_elementwise(_INT4, "=&r,=&r,=&r,=&r,r", [words], dtype=_PAIRS, is_pure=True, pack=1)
+    return apart(a, b, BN, WIDTH), apart(c, d, BN, WIDTH)
+
+
+@triton.jit
+def apart(first: tl.tensor, second: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
+    """float16 [BN, WIDTH] of the pairs in int32 words [BN, WIDTH / 4] twice, which alternate in a row."""
+    pairs = tl.reshape(tl.join(first, second), (BN, WIDTH // 2))
+    both = tl.join(pairs.to(tl.int16), (pairs >> 16).to(tl.int16))
+    return tl.reshape(both, (BN, WIDTH)).to(tl.float16, bitcast=True)
+
+
+@triton.jit
+def e4m3_words(words: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
+    """float16 [BN, WIDTH]: the values of E4M3 codes, two in every int16 word [BN, WIDTH / 2], as `decode_words`."""
+    even, odd = tl.inline_asm_elementwise(
+        _TWO_E4M3, "=h,=h,h", [words], dtype=(tl.float16, tl.float16), is_pure=True, pack=1
+    )
+    return tl.reshape(tl.join(even, odd), (BN, WIDTH))

@@ -74,7 +74,8 @@ def _state(register: str, low: str, high: str, shift: int) -> str:
 def assembly(rate: float, book: str) -> str:
     """PTX that decodes two tiles' words to the float16 pairs of 8 positions; words come last first, then the shift."""
     count, bits = words(rate), round(EACH * rate)
-    text = "{\n.reg .b32 none, a, b, factor, offset;\n.reg .b32 low<2>, high<2>;\nmov.b32 none, 0;\n"
+    text = "{\n.reg .b32 none, a, b, factor, offset;\n.reg .b32 low<2>, high<2>;\n"
+    text += ".reg .b16 lower, upper, sum_a, sum_b;\nmov.b32 none, 0;\n"
     if book == "mul1":
         text += "mov.b32 factor, 0x1EEE1EEE;\nmov.b32 offset, 0xC931C931;\n"
     shift = f"${EACH + 2 * count}"
@@ -106,10 +107,12 @@ def assembly(rate: float, book: str) -> str:
             if book != "mul1":
                 text += f"lop3.b32 {register}, {register}, 0x8FFF8FFF, 0x3B603B60, 0x6A;\n"
         if book == "mul1":
-            text += f"prmt.b32 a, a, b, 0x5410;\nfma.rn.f16x2 ${j}, a, factor, offset;\n"
+            # Put together by a product: the unit for shifts and bytes has the most to do.
+            text += f"mad.lo.u32 a, b, 0x10000, a;\nfma.rn.f16x2 ${j}, a, factor, offset;\n"
         else:
-            text += "prmt.b32 factor, a, b, 0x5410;\nprmt.b32 offset, a, b, 0x7632;\n"
-            text += f"add.rn.f16x2 ${j}, factor, offset;\n"
+            for register in "ab":
+                text += f"mov.b32 {{lower, upper}}, {register};\nadd.rn.f16 sum_{register}, lower, upper;\n"
+            text += f"mov.b32 ${j}, {{sum_a, sum_b}};\n"
     return text + "}"
 
 
@@ -263,6 +266,18 @@ def finish(
 
 
 @triton.jit
+def three(
+    at0: tl.tensor, at1: tl.tensor, at2: tl.tensor, offset: tl.tensor, some: tl.tensor, WORDS: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The words `offset` behind three places, the third again the second where WORDS is 2."""
+    w1 = tl.load(at1 + offset, mask=some)
+    w2 = w1
+    if WORDS == 3:
+        w2 = tl.load(at2 + offset, mask=some)
+    return tl.load(at0 + offset, mask=some), w1, w2
+
+
+@triton.jit
 def product(
     x: tl.tensor,  # f16 [RPAD, K], as `turn` leaves it
     trellis: tl.tensor,  # int16 [layers, K / 16, N / 16, 2 * TILE_WORDS]
@@ -297,35 +312,30 @@ def product(
     end = (lane + 1) * TILE_WORDS  # in bits: a lane has TILE_WORDS of them
     last = (end - 1) // 32
     shift = (last * 32 + 32 - end)[:, None, None]
-    k_tile = tl.arange(0, BK // 16)[None, None, :]
+    HALF: tl.constexpr = BK // 2  # decoded at a time: with fewer registers more programs share a multiprocessor
+    k_tile = tl.arange(0, HALF // 16)[None, None, :]
     n_tile = tl.minimum(first // 16 + tl.arange(0, BN // 16), N // 16 - 1)[None, :, None]
     t_at = trellis.to(tl.pointer_type(tl.int32)) + place * (K // 16 * (N // 16) * TILE_WORDS)
     t_at += ((begin * (BK // 16) + k_tile) * (N // 16) + n_tile) * TILE_WORDS
     at0 = t_at + last[:, None, None]
     at1 = t_at + ((last + TILE_WORDS - 1) % TILE_WORDS)[:, None, None]
     at2 = t_at + ((last + TILE_WORDS - 2) % TILE_WORDS)[:, None, None]
-    STRIDE: tl.constexpr = BK // 16 * (N // 16) * TILE_WORDS
-    x_at = x + r[None, :].to(tl.int64) * K + begin * BK + tl.arange(0, BK)[:, None]
+    STRIDE: tl.constexpr = HALF // 16 * (N // 16) * TILE_WORDS
+    x_at = x + r[None, :].to(tl.int64) * K + begin * BK + tl.arange(0, HALF)[:, None]
 
     acc = tl.zeros((BN, BR), tl.float32)
-    some = steps > 0
-    w0 = tl.load(at0, mask=some)
-    w1 = tl.load(at1, mask=some)
-    w2 = w1
-    if WORDS == 3:
-        w2 = tl.load(at2, mask=some)
+    w0, w1, w2 = three(at0, at1, at2, 0, steps > 0, WORDS)
+    v0, v1, v2 = three(at0, at1, at2, STRIDE, steps > 0, WORDS)
     for i in range(steps):
         # The codes of the next step are under way during this one.
-        following = tl.minimum(i + 1, steps - 1) * STRIDE
-        next0 = tl.load(at0 + following)
-        next1 = tl.load(at1 + following)
-        next2 = next1
-        if WORDS == 3:
-            next2 = tl.load(at2 + following)
-        q = operand(w0, w1, w2, shift, DECODE, WORDS, BOOK, BEHIND, BN, BK, ASM)
+        following = tl.minimum(i + 1, steps - 1) * (2 * STRIDE)
+        q = operand(w0, w1, w2, shift, DECODE, WORDS, BOOK, BEHIND, BN, HALF, ASM)
+        w0, w1, w2 = three(at0, at1, at2, following, True, WORDS)
         total = dot(q, tl.load(x_at + i * BK), tl.zeros((BN, BR), tl.float32), ASM)
+        q = operand(v0, v1, v2, shift, DECODE, WORDS, BOOK, BEHIND, BN, HALF, ASM)
+        v0, v1, v2 = three(at0, at1, at2, following + STRIDE, True, WORDS)
+        total = dot(q, tl.load(x_at + i * BK + HALF), total, ASM)
         acc = tl.fma(total, 1.0, acc)
-        w0, w1, w2 = next0, next1, next2
     y = tl.where(r[None, :] < live, acc, 0.0)
     column = first + tl.arange(0, BN)[:, None]
     tl.store(out + (leaf.to(tl.int64) * R + r[None, :]) * N + column, y, mask=(column < N) & (r[None, :] < R))

@@ -21,7 +21,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dgpp.kernels.linear.triton_decode import BF16, E2M1, E4M3, decode, decode_pairs, e4m3, permuted, spread
+from dgpp.kernels.linear.triton_decode import (
+    BF16,
+    E2M1,
+    E4M3,
+    decode,
+    decode_pairs,
+    decode_words,
+    e4m3,
+    e4m3_words,
+    permuted,
+    spread,
+)
 
 FEW_ROWS = tl.constexpr(32)
 """Rows of a tile up to which only those are read that count."""
@@ -121,9 +132,19 @@ def largest_of(
 
 
 @triton.jit
+def several(scale: tl.tensor, columns: tl.tensor, end: tl.tensor, TAIL: tl.constexpr) -> tl.tensor:
+    """[BN, columns]: scales of the rows, 0 past the end."""
+    if TAIL:
+        found = tl.load(scale[:, None] + columns[None, :], mask=columns[None, :] < end, other=0)
+    else:
+        found = tl.load(scale[:, None] + columns[None, :])
+    return found
+
+
+@triton.jit
 def piece(
     acc: tl.tensor,
-    w: tl.tensor,  # pointers [BN, EACH] to the codes
+    w: tl.tensor,  # pointers [BN, EACH] to the codes, or [BN, EACH / 4] to words of them
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     live: tl.tensor,  # [BR]: which rows count; up to FEW_ROWS the others are not read
     undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
@@ -148,7 +169,8 @@ def piece(
     ASM: tl.constexpr,
 ) -> tl.tensor:
     """acc + the finished sum of one piece times its scale, by a fused multiply-add."""
-    k = tl.arange(0, EACH)
+    BYTES: tl.constexpr = 4 if PLANES == 2 and ASM else 1  # codes come by words
+    k = tl.arange(0, EACH // BYTES) * BYTES
     if TAIL:
         codes = tl.load(w, mask=k[None, :] < left, other=0)
     else:
@@ -165,28 +187,33 @@ def piece(
         rows = tl.load(x, mask=live[None, :], other=0.0)
     else:
         rows = tl.load(x)
-    if UNIT:
-        codes = permuted(codes, BN, EACH, UNIT, RUN)
     PER: tl.constexpr = EACH * PLANES // SCALE_WIDTH
     if SCALE == IN_OPERAND or LIFT:
         every = at // SCALE_WIDTH + tl.arange(0, PER)
-        if TAIL:
-            s = tl.load(scale[:, None] + every[None, :], mask=every[None, :] < end, other=0)
-        else:
-            s = tl.load(scale[:, None] + every[None, :])
         if LIFT:
+            s = several(scale, every, end, TAIL)
             most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
             power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
             s = power.to(tl.float32, bitcast=True).to(tl.float16)
+        elif ASM and not TAIL and COLUMNS % 2 == 0:
+            two = scale.to(tl.pointer_type(tl.int16))[:, None] + (at // (2 * SCALE_WIDTH) + tl.arange(0, PER // 2))
+            s = e4m3_words(tl.load(two), BN, PER)
         else:
-            s = e4m3(s)
+            s = e4m3(several(scale, every, end, TAIL))
         s = spread(s, BN, EACH, UNIT, RUN, SCALE_WIDTH // PLANES)
     if PLANES == 1:
         operand = decode(codes, CODE, ASM)
+        if UNIT:
+            operand = permuted(operand, BN, EACH, UNIT, RUN)
         if LIFT:
             operand *= s
     else:
-        low, high = decode_pairs(codes, CODE, ASM)
+        if ASM:
+            low, high = decode_words(codes, CODE, BN, EACH)
+        else:
+            low, high = decode_pairs(codes, CODE)
+        low = permuted(low, BN, EACH, UNIT, RUN)
+        high = permuted(high, BN, EACH, UNIT, RUN)
         if SCALE == IN_OPERAND or LIFT:
             low *= s
             high *= s
@@ -263,7 +290,12 @@ def tile(
     steps = tl.where(some, tl.cdiv(length, BK), 0)
 
     end = tl.cdiv(start + length, SCALE_WIDTH)
-    w_at = w + (place * N + first) * (K // PLANES) + start // PLANES + n[:, None] * (K // PLANES) + k[None, :]
+    w_at = w + (place * N + first) * (K // PLANES) + start // PLANES + n[:, None] * (K // PLANES)
+    BYTES: tl.constexpr = 4 if PLANES == 2 and ASM else 1  # a row is so many words of codes, see `decode_words`
+    if BYTES == 4:
+        w_at = w_at.to(tl.pointer_type(tl.int32)) + tl.arange(0, EACH // 4)[None, :]
+    else:
+        w_at += k[None, :]
     if CODE == BF16:
         x_at = x + tl.minimum(r, R - 1)[None, :].to(tl.int64) * K + start + e[:, None]
     else:
@@ -281,8 +313,8 @@ def tile(
         left = length // PLANES - i * WIDTH
         for j in tl.static_range(COUNT):
             acc = piece(
-                acc, w_at + i * WIDTH + j * EACH, x_at + i * WIDTH + j * EACH, live, u_at + (i * COUNT + j) * RPAD,
-                s_at, at + j * GROUP, left - j * EACH, end,
+                acc, w_at + (i * WIDTH + j * EACH) // BYTES, x_at + i * WIDTH + j * EACH, live,
+                u_at + (i * COUNT + j) * RPAD, s_at, at + j * GROUP, left - j * EACH, end,
                 SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
 

@@ -28,7 +28,7 @@ from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.parts import shares
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_decode import octet
-from dgpp.kernels.linear.triton_product import dot
+from dgpp.kernels.linear.triton_product import dot, scale_at
 from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
 
@@ -106,7 +106,7 @@ def operand(
     w1: tl.tensor,  # those of 8 to 15,
     w2: tl.tensor,  # bits 3 and 2,
     w3: tl.tensor,  # bits 1 and 0; else w0 again
-    zero: tl.tensor,  # int32 [BN]
+    zero: tl.tensor,  # int32 [BN, 1]
     KIND: tl.constexpr,
     PIECES: tl.constexpr,
     BN: tl.constexpr,
@@ -116,7 +116,7 @@ def operand(
     PAIRS: tl.constexpr = 8 if KIND == PLANES else 4 if KIND == FOUR else 2
     if ASM:
         zero = (zero + 0x6400) * 0x10001
-    zero = tl.broadcast_to(zero[:, None], (BN, PIECES))
+    zero = tl.broadcast_to(zero, (BN, PIECES))
     if KIND == PLANES:
         if ASM:
             p0, p1, p2, p3, p4, p5, p6, p7 = tl.inline_asm_elementwise(
@@ -202,15 +202,19 @@ def arrange(
 
 
 @triton.jit
-def zero_of(zeros: tl.tensor, n: tl.tensor, KIND: tl.constexpr, ZERO: tl.constexpr) -> tl.tensor:
-    """int32 [BN]: the zero points of one group from its row of words, where ZERO is what they are too small by; else
-    the constant -ZERO."""
+def zero_of(zeros: tl.tensor, shifts: tl.tensor, n: tl.tensor, KIND: tl.constexpr, ZERO: tl.constexpr) -> tl.tensor:
+    """int32, as n: the zero points of one group from its row of words, where ZERO is what they are too small by; else
+    the constant -ZERO.
+
+    Where in a word they lie is looked up: numbers that are computed, and not loaded, would keep the compiler from
+    loading the codes in the order of the matrix instruction.
+    """
     if ZERO < 0:
         found = tl.zeros(n.shape, tl.int32) - ZERO
     else:
         BITS: tl.constexpr = 4 if KIND == FOUR else 8
         word = tl.load(zeros + n * BITS // 32)
-        found = ((word >> (n * BITS % 32)) & ((1 << BITS) - 1)) + ZERO
+        found = ((word >> tl.load(shifts + n % (32 // BITS))) & ((1 << BITS) - 1)) + ZERO
     return found
 
 
@@ -221,6 +225,7 @@ def product(
     w: tl.tensor,  # planes uint8 [layers, N, K], or int32 [layers, K * bits / 32, N]
     scale: tl.tensor,  # f16 [layers, N, K / WIDTH] with planes, else [layers, K / WIDTH, N]
     zeros: tl.tensor,  # int32 [layers, K / WIDTH, N * bits / 32] where ZERO is not negative
+    shifts: tl.tensor,  # int32 [32 / bits], see `zero_of`
     bounds: tl.tensor,  # int32 [leaves, 2]: groups
     layer: tl.tensor,  # int32 scalar
     used: tl.tensor,  # int32 scalar
@@ -236,6 +241,7 @@ def product(
     BN: tl.constexpr,
     BR: tl.constexpr,
     BK: tl.constexpr,  # the group
+    STAGES: tl.constexpr,  # of the loads under way
     ASM: tl.constexpr,
 ) -> None:
     """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
@@ -253,7 +259,6 @@ def product(
     end = tl.load(bounds + 2 * leaf + 1)
     steps = tl.where(tl.program_id(0) * BR < live, end - begin, 0)
 
-    S_STEP: tl.constexpr = 1 if KIND == PLANES else N
     Z_STEP: tl.constexpr = 0 if KIND == PLANES else N // 8 if KIND == FOUR else N // 4
     p = tl.arange(0, PIECES)[None, :]
     if KIND == PLANES:
@@ -265,19 +270,12 @@ def product(
         z_at = zeros
     else:
         w_at = w + (place * (K // BK) + begin) * (PIECES * N) + p * N + n[:, None]
-        s_at = scale + place * (K // WIDTH * N) + n
+        s_at = scale + place * (K // WIDTH * N)
         z_at = zeros + place * (K // WIDTH * Z_STEP)
     x_at = x + r[None, :].to(tl.int64) * K + begin * BK + tl.arange(0, BK)[:, None]
     acc = tl.zeros((BN, BR), tl.float32)
-    number = tl.load(s_at + begin // PER * S_STEP).to(tl.float32)
-    zero = zero_of(z_at + begin // PER * Z_STEP, n, KIND, ZERO)
-    shifted = tl.load(factor + begin * RPAD + r)
-    for i in range(steps):
-        # What the next group's sums are multiplied by is under way during this one.
-        following = tl.minimum(begin + i + 1, end - 1)
-        next_number = tl.load(s_at + following // PER * S_STEP).to(tl.float32)
-        next_zero = zero_of(z_at + following // PER * Z_STEP, n, KIND, ZERO)
-        next_shifted = tl.load(factor + following * RPAD + r)
+    for i in tl.range(steps, num_stages=STAGES):
+        at = (begin + i) // PER
         if KIND == PLANES:
             w0, w1 = tl.split(tl.reshape(tl.load(w_at + i * (2 * PIECES)), (BN, PIECES, 2)))
             w2 = tl.load(pair_at + i * PIECES)
@@ -285,12 +283,16 @@ def product(
         else:
             w0 = tl.load(w_at + i * (PIECES * N))
             w1, w2, w3 = w0, w0, w0
+        zero = zero_of(z_at + at * Z_STEP, shifts, n[:, None], KIND, ZERO)
         codes = operand(w0, w1, w2, w3, zero, KIND, PIECES, BN, ASM)
         total = dot(codes, tl.load(x_at + i * BK), tl.zeros((BN, BR), tl.float32), ASM)
+        if KIND == PLANES:
+            number = scale_at(s_at, at, end, 1, K // WIDTH, False).to(tl.float32)
+        else:
+            halves = tl.load((s_at + at * N).to(tl.pointer_type(tl.int32)) + n // 2)
+            number = (halves >> n % 2 * 16).to(tl.int16).to(scale.dtype.element_ty, bitcast=True).to(tl.float32)
+        shifted = tl.load(factor + (begin + i) * RPAD + r)
         acc = tl.fma(total, number[:, None] * shifted[None, :], acc)
-        number = next_number
-        zero = next_zero
-        shifted = next_shifted
     y = tl.where(r[None, :] < live, acc, 0.0)
     column = first + tl.arange(0, BN)[:, None]
     tl.store(out + (leaf.to(tl.int64) * R + r[None, :]) * N + column, y, mask=(column < N) & (r[None, :] < R))
@@ -359,11 +361,13 @@ def words_leaves(x: jax.Array, w: Weight, layer: jax.Array, used: jax.Array, ran
         "BN": tile.columns,
         "BR": tile.rows,
         "BK": group,
+        "STAGES": tile.stages,
         "ASM": ASSEMBLY,
     }
     grid = (rpad // tile.rows, -(-n // tile.columns), len(cuts))
     zeros = w.arrays[words.zeros] if words.zeros else payload
+    shifts = jnp.arange(0, 32, 4 if words.kind == "4 bits K-first" else 8, dtype=jnp.int32)
     bounds = jnp.asarray(np.array(cuts, np.int32))
-    arguments = (operand, factor, payload, w.arrays[words.scale], zeros, bounds, layer, used)
+    arguments = (operand, factor, payload, w.arrays[words.scale], zeros, shifts, bounds, layer, used)
     outs = (Out((len(cuts), rows, n), jnp.float32),)
     return launch(product, arguments, outs, grid, constants, warps=tile.warps, stages=tile.stages)[0]

@@ -19,6 +19,7 @@ from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
+ROW_WARPS = 8  # of a program that sums a whole row
 MOST_ROWS = 64
 FEW = 16  # rows up to which more programs share the work, where none sums a whole row
 HALVINGS = 3  # of a row, between numbers that a thread holds
@@ -80,7 +81,7 @@ def _normed(
         {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
         | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
-        warps=WARPS,
+        warps=ROW_WARPS,
         stages=1,
     )
     return h if leaves is None else total, given.fed(out, *operand)
