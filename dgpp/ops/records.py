@@ -2,7 +2,8 @@
 
 A benchmark calls `write_record`, which writes `bench/records/<device>/<benchmark>.json`. `python -m dgpp.ops.records`
 prints all records as Markdown tables; `--readme README.md` puts them between the two marker lines of that file, and
-`--check` only tells whether they are there already (exit status 1 if not). No figure is typed by hand.
+`--check` only tells whether they are there already (exit status 1 if not). There, long tables are cut; their record has
+the rest. No figure is typed by hand.
 
 A row is a flat object: text describes it (`name` is required and unique in the record), numbers are its figures, and
 the last word of a figure's name is its unit, alone or after a prefix: `seconds`, `first_token_seconds`, `bytes`.
@@ -28,6 +29,7 @@ from dgpp.ops.tables import UNITS, RecordError, insert, render, unit_of
 
 RECORDS = Path("bench/records")  # of the working directory: benchmarks run in the root of a checkout
 
+README_ROWS = 64  # of a table at most
 Row = Mapping[str, str | int | float]
 
 
@@ -181,12 +183,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check and options.readme is None:
         parser.error("--check needs --readme")
     try:
-        rendered = render(read_records(options.records))
+        records = read_records(options.records)
         if options.readme is None:
-            print(rendered)
+            print(render(records))
             return 0
         before = options.readme.read_text(encoding="utf-8")
-        after = insert(before, rendered)
+        after = insert(before, render(records, README_ROWS))
     except (RecordError, OSError) as error:
         print(f"records: {error}", file=sys.stderr)
         return 2

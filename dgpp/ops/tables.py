@@ -42,13 +42,14 @@ def unit_of(figure: str) -> str | None:
     return max(units, key=len, default=None)
 
 
-def render(records: Iterable[Mapping[str, Any]]) -> str:
-    """The records as Markdown: a table each, with its settings, versions and revision below."""
-    return "\n".join(_render_record(record) for record in records)
+def render(records: Iterable[Mapping[str, Any]], most: int | None = None) -> str:
+    """The records as Markdown: a table each, with its settings, versions and revision below. Of a record with more than
+    `most` rows the first so many are shown, and how many it has."""
+    return "\n".join(_render_record(record, most) for record in records)
 
 
-def _render_record(record: Mapping[str, Any]) -> str:
-    rows = record["rows"]
+def _render_record(record: Mapping[str, Any], most: int | None) -> str:
+    rows = record["rows"][:most]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     numeric = {column for column in columns if any(not isinstance(row.get(column, ""), str) for row in rows)}
     lines = [f"**{record['benchmark']}** on {record['device']}", ""]
@@ -56,7 +57,8 @@ def _render_record(record: Mapping[str, Any]) -> str:
     lines.append("|" + "|".join("---:" if column in numeric else "---" for column in columns) + "|")
     for row in rows:
         lines.append("| " + " | ".join(_cell(column, row.get(column)) for column in columns) + " |")
-    settings = [f"{key} {value}" for key, value in record["extra"].items()]
+    settings = [f"the first {len(rows)} of {len(record['rows'])} rows"] if len(rows) < len(record["rows"]) else []
+    settings += [f"{key} {value}" for key, value in record["extra"].items()]
     tools = [f"{name} {version}" for name, version in record["versions"].items()]
     code = [f"revision {record['revision']}"] if record["revision"] else []
     return "\n".join([*lines, "", f"<sub>{'; '.join([*settings, *tools, *code])}</sub>", ""])

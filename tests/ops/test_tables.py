@@ -42,6 +42,14 @@ def test_records_follow_one_another_and_a_revision_may_be_unknown() -> None:
     assert text.index("**decode_cpu**") < text.index("**second**")
 
 
+def test_a_long_table_says_what_it_leaves_out() -> None:
+    lines = render([RECORD], 2).splitlines()
+    assert [line.split(" | ")[0] for line in lines if line.startswith("| ")] == ["| name", "| read", "| a\\|b"]
+    assert lines[2].split(" | ")[-1] == "of bandwidth |"
+    assert lines[-1].startswith("<sub>the first 2 of 4 rows; threads 2;")
+    assert render([RECORD], 4) == render([RECORD])
+
+
 @pytest.mark.parametrize(
     ("figure", "unit"),
     [
