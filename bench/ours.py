@@ -74,6 +74,8 @@ def _decode(engine: Engine, prompts: Sequence[Sequence[int]], steps: int) -> flo
         raise RuntimeError(f"expected {budget} tokens of every stream, got {[len(times) for times in arrivals]}")
     start, end = max(times[0] for times in arrivals), min(times[-1] for times in arrivals)
     counted = sum(start < moment <= end for times in arrivals for moment in times) / len(arrivals)
+    if counted == 0:
+        raise RuntimeError("all tokens were read at once; so short a run needs more steps")
     return (end - start) / counted
 
 

@@ -81,7 +81,7 @@ def test_bandwidth_counts_a_copy_twice() -> None:
 
 
 def test_the_whole_benchmark_on_the_embedded_model() -> None:
-    sizes = ["--threads", "1", "--repeats", "1", "--streams", "1,2", "--steps", "2", "--prefill", "20"]
+    sizes = ["--threads", "1", "--repeats", "1", "--streams", "1,2", "--steps", "200", "--prefill", "20"]
     # A process of its own, since it binds itself to as many cores as it may use.
     done = subprocess.run([sys.executable, "-m", "bench.decode_cpu", *sizes], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
