@@ -1,12 +1,13 @@
 """Everything that a CUDA device has to show, in one run of under ten minutes with a limit for each part.
 
-    python -m bench.device_all [--seconds 570] [--only tests,goldens,claims,sanitizer,decode,kernels,counters]
+    python -m bench.device_all [--seconds 570] [--only tests,goldens,claims,sanitizer,decode,kernels,state,counters]
         [--out DIR]
 
 What times nothing runs side by side: the GPU tests, the goldens (made, then compared by other processes), the claims
-and compute-sanitizer on small cases. Then whole models and kernels are timed, each alone. Logs, goldens and records go
-to `device_all.tar.gz` in DIR (by default $OUT, else the working directory), written again after every part, so that a
-run that is cut short leaves what it had. The last lines are a table.
+and compute-sanitizer on small cases. Then whole models and kernels are timed, each alone. All of it takes longer than
+one run: with `--only` of what times nothing, that has the whole time. Logs, goldens and records go to
+`device_all.tar.gz` in DIR (by default $OUT, else the working directory), written again after every part, so that a run
+that is cut short leaves what it had. The last lines are a table.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from pathlib import Path
 
 from dgpp.lab.goldens.device import DEVICE_CASES, STEPS
 
-PARALLEL_SECONDS = 240  # of all that runs side by side
-DECODE_SECONDS = 170
-KERNELS_SECONDS = 150
+PARALLEL_SECONDS = 240  # of all that runs side by side, where something is timed behind it
+DECODE_SECONDS = 220
+KERNELS_SECONDS = 170
+STATE_SECONDS = 120
 COUNTERS_SECONDS = 90
+TIMED = ("decode", "kernels", "state", "counters")
 GRACE_SECONDS = 5  # of a limit, to end in order
 SANITIZER = "/usr/local/cuda/bin/compute-sanitizer"  # where it is not on the path
 SANITIZED = ("swiglu_parts", "linear-fp8_block128_bf16", "route", "gated_delta")
@@ -85,13 +88,12 @@ def golden_groups() -> dict[str, list[str]]:
     return groups | {f"linear {i}": linear[i::LINEAR_PROCESSES] for i in range(LINEAR_PROCESSES)}
 
 
-def side_by_side(parts: Sequence[str], cores: int) -> list[tuple[Job, ...]]:
-    """Jobs that time nothing, the most important and the longest first; those of a tuple run one after the other."""
-    most = PARALLEL_SECONDS
+def side_by_side(parts: Sequence[str], cores: int, most: float) -> list[tuple[Job, ...]]:
+    """Jobs that time nothing, of `most` seconds, the most important and the longest first; those of a tuple run one
+    after the other."""
     found: list[tuple[Job, ...]] = []
     if "claims" in parts:
-        seconds = str(most - 5)
-        command = python("bench.claims", "--record", "--seconds", seconds)
+        command = python("bench.claims", "--record", "--seconds", str(most - 5))
         found.append((Job("claims", "tiny Qwen models", command, most),))
     if "tests" in parts:
         workers = ("-n", str(max(1, cores * 3 // 4)), "-p", "no:cacheprovider")
@@ -118,8 +120,13 @@ def alone(parts: Sequence[str]) -> list[Job]:
         command += ("--partner", "--device", "h200")
         found.append(Job("decode", "27B, FP8 and NVFP4", command, DECODE_SECONDS))
     if "kernels" in parts:
-        command = python("bench.kernels", "--state", "--rows", "1,16,64,2048", "--record")
-        found.append(Job("kernels", "at real shapes", command, KERNELS_SECONDS))
+        command = python("bench.kernels", "--partners", "--record")
+        found.append(Job("kernels", "products at real shapes", command, KERNELS_SECONDS))
+    if "state" in parts:
+        command = python(
+            "bench.kernels", "--state", "--experts", "--formats", "", "--name", "kernels_state", "--record"
+        )
+        found.append(Job("state", "attention, recurrence, experts", command, STATE_SECONDS))
     if "counters" in parts:
         command = python("bench.counters", "--rows", "16", "--seconds", str(COUNTERS_SECONDS - 10), "--record")
         found.append(Job("counters", "of the products", command, COUNTERS_SECONDS))
@@ -135,7 +142,7 @@ def run(job: Job, logs: Path, stop: float, environment: dict[str, str]) -> Done:
     if limit < 2 * GRACE_SECONDS:
         return Done(job, None, 0, "not started: no time left")
     command = job.command
-    if job.part == "kernels":
+    if job.part in ("kernels", "state"):
         command += ("--seconds", str(int(limit - 20)))
     with path.open("w") as log:
         try:
@@ -193,7 +200,7 @@ def pack(out: Path, logs: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parts = ("tests", "goldens", "claims", "sanitizer", "decode", "kernels", "counters")
+    parts = ("tests", "goldens", "claims", "sanitizer", *TIMED)
     parser = argparse.ArgumentParser(prog="python -m bench.device_all", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=570, help="of the whole run")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(parts))
@@ -216,13 +223,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{time.monotonic() - started:4.0f} {done}", flush=True)
             pack(options.out, logs)
 
-    together = min(stop, started + PARALLEL_SECONDS)
+    timed = any(part in TIMED for part in options.only)
+    together = min(stop, started + PARALLEL_SECONDS) if timed else stop
 
     def chain(jobs: Sequence[Job]) -> None:
         for job in jobs:
             note(run(job, logs, together, shared))
 
-    chains = side_by_side(options.only, cores)
+    chains = side_by_side(options.only, cores, together - started)
     with ThreadPoolExecutor(max(1, len(chains))) as pool:
         for one in [pool.submit(chain, jobs) for jobs in chains]:
             one.result()

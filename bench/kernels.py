@@ -101,10 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
 
     def words(text: str) -> list[str]:
-        return text.split(",")
+        return [word for word in text.split(",") if word]
 
     parser = argparse.ArgumentParser(prog="python -m bench.kernels", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--formats", type=words, default=list(FORMATS))
+    parser.add_argument("--formats", type=words, default=list(FORMATS), help='of linear; "" for none')
     parser.add_argument("--rows", type=words, default=["1", "4", "8", "16", "32", "64", "2048"])
     parser.add_argument("--seconds", type=float, default=400, help="start no new weight after this long")
     parser.add_argument("--state", action="store_true", help="attention, gated_delta and likeliest too")

@@ -52,8 +52,17 @@ prmt.b32 upper, a, b, 0x7531;
 shl.b32 a, codes, 4;
 """.format(*_TABLE)
 
+_FOUR_PAIRS = """
+mov.b32 {a, b}, low;
+cvt.rn.f16x2.e4m3x2 $0, a;
+cvt.rn.f16x2.e4m3x2 $1, b;
+mov.b32 {a, b}, high;
+cvt.rn.f16x2.e4m3x2 $2, a;
+cvt.rn.f16x2.e4m3x2 $3, b;
+"""
 # From four bytes of two nibbles each: the float16 pairs of the low nibbles and of the high ones.
-_E2M1 = tl.constexpr("""
+_E2M1 = tl.constexpr(
+    """
 {
 .reg .b32 sign, low, high;
 .reg .b16 a, b;
@@ -64,15 +73,12 @@ lop3.b32 low, low, 0x1C1C1C1C, sign, 0xEA;
 and.b32 sign, $4, 0x80808080;
 shr.u32 high, $4, 2;
 lop3.b32 high, high, 0x1C1C1C1C, sign, 0xEA;
-mov.b32 {a, b}, low;
-cvt.rn.f16x2.e4m3x2 $0, a;
-cvt.rn.f16x2.e4m3x2 $1, b;
-mov.b32 {a, b}, high;
-cvt.rn.f16x2.e4m3x2 $2, a;
-cvt.rn.f16x2.e4m3x2 $3, b;
-}
-""")
-_INT4 = tl.constexpr("""
+"""
+    + _FOUR_PAIRS
+    + "}\n"
+)
+_INT4 = tl.constexpr(
+    """
 {
 .reg .b32 low, high, eight;
 .reg .b16 a, b;
@@ -80,18 +86,11 @@ mov.b32 eight, 0x24002400;
 and.b32 low, $4, 0x0F0F0F0F;
 shr.u32 high, $4, 4;
 and.b32 high, high, 0x0F0F0F0F;
-mov.b32 {a, b}, low;
-cvt.rn.f16x2.e4m3x2 $0, a;
-cvt.rn.f16x2.e4m3x2 $1, b;
-mov.b32 {a, b}, high;
-cvt.rn.f16x2.e4m3x2 $2, a;
-cvt.rn.f16x2.e4m3x2 $3, b;
-sub.rn.f16x2 $0, $0, eight;
-sub.rn.f16x2 $1, $1, eight;
-sub.rn.f16x2 $2, $2, eight;
-sub.rn.f16x2 $3, $3, eight;
-}
-""")
+"""
+    + _FOUR_PAIRS
+    + "".join(f"sub.rn.f16x2 ${i}, ${i}, eight;\n" for i in range(4))
+    + "}\n"
+)
 _TWO_E4M3 = tl.constexpr("""
 {
 .reg .b32 both;

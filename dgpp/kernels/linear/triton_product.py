@@ -220,14 +220,13 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     g = at // SCALE_WIDTH
-    # What the sum is multiplied by is fetched while it is made; with many rows behind it, for want of registers.
+    # What the sum is multiplied by is fetched while it is made, but for the shifts of many rows, for want of registers.
+    number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     if BR <= FEW_ROWS:
         undone = tl.load(undo)
-        number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
     if BR > FEW_ROWS:
         undone = tl.load(undo)
-        number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     return tl.fma(total, number[:, None] * undone[None, :], acc)
 
 
@@ -307,8 +306,9 @@ def tile(
 
     acc = tl.zeros((BN, BR), tl.float32)
     # Told of the stages, the pipeline takes the groups' numbers and shifts too: a load that goes past it comes back
-    # behind all copies that were begun before it.
-    for i in tl.range(steps, num_stages=STAGES):
+    # behind all copies that were begun before it. Shifts of many rows it would copy once for every thread.
+    TOLD: tl.constexpr = STAGES if BR <= FEW_ROWS else None
+    for i in tl.range(steps, num_stages=TOLD):
         at = start + i * BK
         left = length // PLANES - i * WIDTH
         for j in tl.static_range(COUNT):

@@ -1,0 +1,26 @@
+"""Which matrices the Triton kernels take, as far as that is known without Triton."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgpp.formats import format_named
+from dgpp.kernels.linear.triton_recipe import parts, recipe
+
+
+@pytest.mark.parametrize("format", ["nvfp4", "mxfp4", "int4_g32", "nf4i8"])
+def test_rows_of_nibbles_are_whole_words(format: str) -> None:
+    kind = format_named(format)
+    assert recipe(kind, ((0, 64),), 64) is not None
+    assert recipe(kind, ((0, 68),), 68) is None
+
+
+@pytest.mark.parametrize("k", [64, 256, 640, 5120, 17408])
+def test_the_parts_of_a_sum_cover_k_once(k: int) -> None:
+    for format in ("bf16", "nvfp4", "int4_g64"):
+        found = recipe(format_named(format), ((0, k),), k)
+        assert found is not None
+        ranges = parts(found, k)
+        assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+        assert ranges[-1][1] == k
+        assert all(start % 256 == 0 for start, _ in ranges)
