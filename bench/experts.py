@@ -7,9 +7,12 @@ once, the inputs and the outputs. `seconds` are all launches of an op, `product_
 from __future__ import annotations
 
 import collections
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.device import events
-from bench.linear import rates
+from bench.linear import THREADS, rates
 from bench.random_weights import random_weight
 from dgpp.formats import Weight
 from dgpp.kernels import select
@@ -72,51 +75,71 @@ def seconds_of(run: Callable[[], Any], calls: int) -> dict[str, float]:
 
 def expert_bytes(w: Weight) -> int:
     """Bytes of one expert's matrix."""
-    return sum(array.nbytes // (array.shape[0] * array.shape[1]) for array in w.arrays.values())
+    return sum(math.prod(array.shape[2:]) * array.dtype.itemsize for array in w.arrays.values())
 
 
-def mixture_rows(m: Mixture, format: str, counts: Sequence[int], read_gbps: float, clock: float) -> list[Row]:
-    """Rows of the record: the gated and the down op at several numbers of rows."""
-    once = sum(expert_bytes(random_experts(format, 1, 1, *shape)) for shape in ((2 * m.inner, m.d), (m.d, m.inner)))
+def weights_of(m: Mixture, format: str) -> tuple[tuple[Weight, Weight], Weight]:
+    """((gate, up), down) of as many layers as LAYERS_BYTES hold."""
+    shapes = ((2 * m.inner, m.d), (m.d, m.inner))
+    once = sum(expert_bytes(jax.eval_shape(partial(random_experts, format, 1, 1, *shape))) for shape in shapes)
     layers = max(1, min(4, LAYERS_BYTES // (once * m.held)))
     gate, up = (random_experts(format, layers, m.held, m.inner, m.d, seed) for seed in (0, 1))
-    down = random_experts(format, layers, m.held, m.d, m.inner, 2)
-    return [row for rows in counts for row in rows_at(m, (gate, up), down, rows, read_gbps, clock)]
+    return (gate, up), random_experts(format, layers, m.held, m.d, m.inner, 2)
 
 
-def rows_at(
-    m: Mixture, opened: tuple[Weight, ...], closed: Weight, rows: int, read_gbps: float, clock: float
-) -> list[Row]:
-    """The two ops at one number of rows."""
-    calls = CALLS if rows <= 64 else 2
-    layers = next(iter(closed.arrays.values())).shape[0]
-    routed = [(jnp.int32(i % layers), choice(rows, m.held, m.chosen, i)) for i in range(calls)]
+def batch(m: Mixture, rows: int, layers: int) -> tuple[Any, jax.Array, jax.Array]:
+    """(a layer and a routing for each call, rows, activations)."""
+    routed = [(jnp.int32(i % layers), choice(rows, m.held, m.chosen, i)) for i in range(CALLS if rows <= 64 else 2)]
     x = jax.random.normal(jax.random.key(1), (rows, m.d), jnp.float32).astype(jnp.bfloat16)
     act = jax.random.normal(jax.random.key(2), (rows, m.chosen, m.inner), jnp.float32).astype(jnp.bfloat16)
-    weights, used, zero = jnp.ones((rows, m.chosen), jnp.bfloat16), jnp.int32(rows), jnp.int32(0)
-    leaves = tuple((i * m.inner // 4, (i + 1) * m.inner // 4) for i in range(4))
-    kernels = select("triton")
+    return routed, x, act
 
-    @jax.jit
+
+def built(m: Mixture, format: str, rows: int) -> tuple[Any, Any]:
+    """The compiled calls of the gated op and of the down op at one number of rows."""
+    kernels, zero = select("triton"), jnp.int32(0)
+    leaves = tuple((i * m.inner // 4, (i + 1) * m.inner // 4) for i in range(4))
+
     def gated(x: jax.Array, routed: Any, w: Any, used: jax.Array) -> list[jax.Array]:
         return [kernels.grouped_gated(x, experts, w, [at] * len(w), used, zero) for at, experts in routed]
 
-    @jax.jit
     def down(act: jax.Array, routed: Any, w: Any, used: jax.Array) -> list[jax.Array]:
+        weights = jnp.ones((rows, m.chosen), jnp.bfloat16)
         return [kernels.grouped_down(act, experts, weights, w, at, used, leaves, zero) for at, experts in routed]
 
+    opened, closed = jax.eval_shape(partial(weights_of, m, format))
+    routed, x, act = jax.eval_shape(partial(batch, m, rows, next(iter(closed.arrays.values())).shape[0]))
+    used = jax.ShapeDtypeStruct((), jnp.int32)
+    return (
+        jax.jit(gated).lower(x, routed, opened, used).compile(),
+        jax.jit(down).lower(act, routed, closed, used).compile(),
+    )
+
+
+def rows_at(
+    m: Mixture,
+    opened: tuple[Weight, Weight],
+    closed: Weight,
+    rows: int,
+    calls: tuple[Any, Any],
+    read_gbps: float,
+    clock: float,
+) -> list[Row]:
+    """Rows of the record: the two ops at one number of rows, as they were `built`."""
+    routed, x, act = batch(m, rows, next(iter(closed.arrays.values())).shape[0])
+    (gated, down), used = calls, jnp.int32(rows)
     distinct = float(np.mean([len(np.unique(np.asarray(experts))) for _, experts in routed]))
     moved = distinct * sum(expert_bytes(one) for one in opened) + 2 * rows * (m.d + m.inner * m.chosen)
     one = row_of(
         ("grouped_gated", m, opened[0].format, rows, distinct, int(moved)),
-        seconds_of(lambda: gated(x, routed, opened, used), calls),
+        seconds_of(lambda: gated(x, routed, opened, used), len(routed)),
         read_gbps,
         clock,
     )
     moved = distinct * expert_bytes(closed) + rows * (2 * m.inner * m.chosen + 16 * m.d)
     two = row_of(
         ("grouped_down", m, closed.format, rows, distinct, int(moved)),
-        seconds_of(lambda: down(act, routed, closed, used), calls),
+        seconds_of(lambda: down(act, routed, closed, used), len(routed)),
         read_gbps,
         clock,
     )
@@ -152,10 +175,18 @@ def row_of(
 
 
 def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
-    """All rows of the record; no mixture is begun after `stop`, a monotonic time."""
+    """All rows of the record, while others are compiled; no mixture is begun after `stop`, a monotonic time."""
     found = []
-    for m in MIXTURES:
-        for format in m.formats:
-            if time.monotonic() < stop:
-                found += mixture_rows(m, format, ROWS, read_gbps, clock)
+    cases = [(m, format) for m in MIXTURES for format in m.formats]
+    with ThreadPoolExecutor(THREADS) as pool:
+        made = {(*case, rows): pool.submit(built, *case, rows) for case in cases for rows in ROWS}
+        for m, format in cases:
+            if time.monotonic() > stop:
+                print(f"out of time before {m.name}, {format}", flush=True)
+                pool.shutdown(cancel_futures=True)
+                break
+            opened, closed = weights_of(m, format)
+            for rows in ROWS:
+                calls = made.pop((m, format, rows)).result()
+                found += rows_at(m, opened, closed, rows, calls, read_gbps, clock)
     return found
