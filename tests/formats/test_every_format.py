@@ -119,6 +119,11 @@ LOSSES = {  # largest error of an element, relative to the largest weight under 
     "gptq_int8_g128": 1.01 / 128,
     **dict.fromkeys(("gptq_int4_g128_asym_v1", "gptq_int4_g128_asym_v2"), 2.02 / 15),
 }
+F16_SCALES = {  # the largest code under a scale that is subnormal where weights are small, and off by up to 2^-25
+    **dict.fromkeys(("int8_planes_g128", "gptq_int8_g128"), 128),
+    **dict.fromkeys(("int4_g128_f16", "gptq_int4_g128"), 8),
+    **dict.fromkeys(("gptq_int4_g128_asym_v1", "gptq_int4_g128_asym_v2"), 15),
+}
 
 
 @pytest.mark.parametrize("tag", LOSSES)
@@ -133,10 +138,10 @@ def test_encoding_is_near_and_encoding_again_loses_no_more(tag: str, data: st.Da
     if data.draw(st.booleans()):
         values[data.draw(st.integers(0, 7))] = 0
     decoded = case.format.decode64(case.format.encode(values), shape)
-    amax = np.abs(values).max()
-    assert (np.abs(decoded - values) <= amax * LOSSES[tag]).all()
+    near = np.abs(values).max() * LOSSES[tag] + F16_SCALES.get(tag, 0) * 2.0**-25
+    assert (np.abs(decoded - values) <= near).all()
     again = case.format.decode64(case.format.encode(decoded.astype(np.float32)), shape)
-    assert (np.abs(again - decoded) <= amax * LOSSES[tag]).all()
+    assert (np.abs(again - decoded) <= near).all()
     if tag in ("bf16", "f16", "bf12", "mxfp8", "fp8_group32_e8m0") or tag.startswith("mxfp4"):
         assert (again == decoded).all()  # the grid of a power of two is found again
 

@@ -69,6 +69,7 @@ def power_of(byte: tl.tensor) -> tl.tensor:
 def scale_at(
     scale: tl.tensor,
     g: tl.tensor,
+    near: tl.tensor,  # g, or a column of the same word: words of the same place are loaded once
     end: tl.tensor,
     SCALE_ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -79,7 +80,7 @@ def scale_at(
     BITS: tl.constexpr = scale.dtype.element_ty.primitive_bitwidth
     PER: tl.constexpr = 32 // BITS
     if PER > 1 and COLUMNS % PER == 0 and SCALE_ROWS == 1:
-        words = scale.to(tl.pointer_type(tl.int32)) + g // PER
+        words = scale.to(tl.pointer_type(tl.int32)) + near // PER
         words = (tl.load(words, mask=g < end, other=0) if TAIL else tl.load(words)) >> (g % PER * BITS)
         if BITS == 16:
             found = words.to(tl.int16).to(scale.dtype.element_ty, bitcast=True)
@@ -96,6 +97,7 @@ def scale_at(
 def scale_of(
     scale: tl.tensor,  # pointers [BN] to the first scales of the rows
     g: tl.tensor,  # the column of scales of a group
+    near: tl.tensor,  # as in `scale_at`
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
     SCALE_ROWS: tl.constexpr,
@@ -105,9 +107,9 @@ def scale_of(
 ) -> tl.tensor:
     """float32 [BN]: what the sums of a group are multiplied by; 0 past the end, 1 where the operand has it."""
     if SCALE == NUMBERS:
-        number = scale_at(scale, g, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.float32)
+        number = scale_at(scale, g, near, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.float32)
     elif SCALE == E8M0:
-        number = power_of(scale_at(scale, g, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.int32))
+        number = power_of(scale_at(scale, g, near, end, SCALE_ROWS, COLUMNS, TAIL).to(tl.int32))
     else:
         number = tl.full((BN,), 1.0, tl.float32)
     return number
@@ -149,7 +151,8 @@ def piece(
     live: tl.tensor,  # [BR]: which rows count; up to FEW_ROWS the others are not read
     undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
     scale: tl.tensor,
-    at: tl.tensor,  # the place along K that the piece starts at
+    step: tl.tensor,  # the place along K that the step starts at,
+    at: tl.tensor,  # and the piece
     left: tl.tensor,  # columns of codes up to the range's end
     end: tl.tensor,  # the column of scales that the range ends before
     SCALE: tl.constexpr,
@@ -158,6 +161,7 @@ def piece(
     COLUMNS: tl.constexpr,
     LIFT: tl.constexpr,
     WORDS: tl.constexpr,
+    PAIRED: tl.constexpr,  # whether the scales of a step's two groups are one pair of columns, from an even one on
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
@@ -220,8 +224,9 @@ def piece(
         operand = tl.reshape(tl.join(low, high), (BN, EACH // UNIT, UNIT, 2))
         operand = tl.reshape(tl.permute(operand, (0, 1, 3, 2)), (BN, 2 * EACH))
     g = at // SCALE_WIDTH
+    near = step // SCALE_WIDTH if PAIRED else g
     # What the sum is multiplied by is fetched while it is made, but for the shifts of many rows, for want of registers.
-    number = power_of(most) if LIFT else scale_of(scale, g, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
+    number = power_of(most) if LIFT else scale_of(scale, g, near, end, SCALE, SCALE_ROWS, COLUMNS, TAIL, BN)
     if BR <= FEW_ROWS:
         undone = tl.load(undo)
     total = dot(operand, rows, tl.zeros((BN, BR), tl.float32), ASM)
@@ -274,6 +279,7 @@ def tile(
     EACH: tl.constexpr = WIDTH // COUNT
     GROUP: tl.constexpr = BK // COUNT
     WORDS: tl.constexpr = GROUP == 4 * SCALE_WIDTH and COLUMNS % 4 == 0 and not TAIL and ALIGN % GROUP == 0
+    PAIRED: tl.constexpr = COUNT == 2 and GROUP == SCALE_WIDTH and not TAIL and ALIGN % BK == 0
     LIFT: tl.constexpr = (15 if CODE == E2M1 else 7) if SCALE == E8M0 and GROUP > SCALE_WIDTH else 0
     k = tl.arange(0, EACH)
     e = tl.arange(0, EACH * PLANES)
@@ -314,8 +320,9 @@ def tile(
         for j in tl.static_range(COUNT):
             acc = piece(
                 acc, w_at + (i * WIDTH + j * EACH) // BYTES, x_at + i * WIDTH + j * EACH, live,
-                u_at + (i * COUNT + j) * RPAD, s_at, at + j * GROUP, left - j * EACH, end,
-                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, TAIL, CODE, PLANES, BN, BR, EACH, UNIT, RUN, ASM,
+                u_at + (i * COUNT + j) * RPAD, s_at, at, at + j * GROUP, left - j * EACH, end,
+                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, TAIL, CODE, PLANES, BN, BR, EACH, UNIT,
+                RUN, ASM,
             )  # fmt: skip
 
     y = acc

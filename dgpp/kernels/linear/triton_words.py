@@ -287,7 +287,7 @@ def product(
         codes = operand(w0, w1, w2, w3, zero, KIND, PIECES, BN, ASM)
         total = dot(codes, tl.load(x_at + i * BK), tl.zeros((BN, BR), tl.float32), ASM)
         if KIND == PLANES:
-            number = scale_at(s_at, at, end, 1, K // WIDTH, False).to(tl.float32)
+            number = scale_at(s_at, at, at, end, 1, K // WIDTH, False).to(tl.float32)
         else:
             halves = tl.load((s_at + at * N).to(tl.pointer_type(tl.int32)) + n // 2)
             number = (halves >> n % 2 * 16).to(tl.int16).to(scale.dtype.element_ty, bitcast=True).to(tl.float32)
