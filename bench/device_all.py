@@ -1,4 +1,4 @@
-"""Everything that a CUDA device has to show, in one run of under ten minutes with a limit for each part.
+"""What a CUDA device has to show, in runs of under ten minutes with a limit for each part.
 
     python -m bench.device_all [--seconds 570] [--only tests,goldens,claims,sanitizer,decode,kernels,state,counters]
         [--out DIR]

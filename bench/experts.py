@@ -87,8 +87,9 @@ def weights_of(m: Mixture, format: str) -> tuple[tuple[Weight, Weight], Weight]:
     return (gate, up), random_experts(format, layers, m.held, m.d, m.inner, 2)
 
 
-def batch(m: Mixture, rows: int, layers: int) -> tuple[Any, jax.Array, jax.Array]:
-    """(a layer and a routing for each call, rows, activations)."""
+def batch(m: Mixture, rows: int, w: Weight) -> tuple[Any, jax.Array, jax.Array]:
+    """(one of the layers of `w` and a routing for each call, rows, activations)."""
+    layers = next(iter(w.arrays.values())).shape[0]
     routed = [(jnp.int32(i % layers), choice(rows, m.held, m.chosen, i)) for i in range(CALLS if rows <= 64 else 2)]
     x = jax.random.normal(jax.random.key(1), (rows, m.d), jnp.float32).astype(jnp.bfloat16)
     act = jax.random.normal(jax.random.key(2), (rows, m.chosen, m.inner), jnp.float32).astype(jnp.bfloat16)
@@ -108,7 +109,7 @@ def built(m: Mixture, format: str, rows: int) -> tuple[Any, Any]:
         return [kernels.grouped_down(act, experts, weights, w, at, used, leaves, zero) for at, experts in routed]
 
     opened, closed = jax.eval_shape(partial(weights_of, m, format))
-    routed, x, act = jax.eval_shape(partial(batch, m, rows, next(iter(closed.arrays.values())).shape[0]))
+    routed, x, act = jax.eval_shape(partial(batch, m, rows, closed))
     used = jax.ShapeDtypeStruct((), jnp.int32)
     return (
         jax.jit(gated).lower(x, routed, opened, used).compile(),
@@ -126,7 +127,7 @@ def rows_at(
     clock: float,
 ) -> list[Row]:
     """Rows of the record: the two ops at one number of rows, as they were `built`."""
-    routed, x, act = batch(m, rows, next(iter(closed.arrays.values())).shape[0])
+    routed, x, act = batch(m, rows, closed)
     (gated, down), used = calls, jnp.int32(rows)
     distinct = float(np.mean([len(np.unique(np.asarray(experts))) for _, experts in routed]))
     moved = distinct * sum(expert_bytes(one) for one in opened) + 2 * rows * (m.d + m.inner * m.chosen)

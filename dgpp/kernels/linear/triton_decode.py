@@ -241,13 +241,12 @@ def decode_words(
         a, b, c, d = tl.inline_asm_elementwise(_E2M1, "=&r,=&r,=&r,=r,r", [words], dtype=_PAIRS, is_pure=True, pack=1)
     else:
         a, b, c, d = tl.inline_asm_elementwise(_INT4, "=&r,=&r,=&r,=&r,r", [words], dtype=_PAIRS, is_pure=True, pack=1)
-    return apart(a, b, BN, WIDTH), apart(c, d, BN, WIDTH)
+    return unpaired(tl.join(a, b), BN, WIDTH), unpaired(tl.join(c, d), BN, WIDTH)
 
 
 @triton.jit
-def apart(first: tl.tensor, second: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
-    """float16 [BN, WIDTH] of the pairs in int32 words [BN, WIDTH / 4] twice, which alternate in a row."""
-    pairs = tl.reshape(tl.join(first, second), (BN, WIDTH // 2))
+def unpaired(pairs: tl.tensor, BN: tl.constexpr, WIDTH: tl.constexpr) -> tl.tensor:
+    """float16 [BN, WIDTH]: the two values of every int32 word, in the order of the words."""
     both = tl.join(pairs.to(tl.int16), (pairs >> 16).to(tl.int16))
     return tl.reshape(both, (BN, WIDTH)).to(tl.float16, bitcast=True)
 

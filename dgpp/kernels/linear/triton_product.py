@@ -146,7 +146,7 @@ def several(scale: tl.tensor, columns: tl.tensor, end: tl.tensor, TAIL: tl.const
 @triton.jit
 def piece(
     acc: tl.tensor,
-    w: tl.tensor,  # pointers [BN, EACH] to the codes, or [BN, EACH / 4] to words of them
+    w: tl.tensor,  # pointers [BN, EACH / BYTES] to the codes
     x: tl.tensor,  # pointers [EACH * PLANES, BR] to their activations
     live: tl.tensor,  # [BR]: which rows count; up to FEW_ROWS the others are not read
     undo: tl.tensor,  # pointers [BR] to the powers of two that undo the shifts of the rows' group
@@ -165,6 +165,7 @@ def piece(
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
+    BYTES: tl.constexpr,  # of codes at a pointer: 1, or 4 as `decode_words` takes them
     BN: tl.constexpr,
     BR: tl.constexpr,
     EACH: tl.constexpr,
@@ -173,7 +174,6 @@ def piece(
     ASM: tl.constexpr,
 ) -> tl.tensor:
     """acc + the finished sum of one piece times its scale, by a fused multiply-add."""
-    BYTES: tl.constexpr = 4 if PLANES == 2 and ASM else 1  # codes come by words
     k = tl.arange(0, EACH // BYTES) * BYTES
     if TAIL:
         codes = tl.load(w, mask=k[None, :] < left, other=0)
@@ -212,7 +212,7 @@ def piece(
         if LIFT:
             operand *= s
     else:
-        if ASM:
+        if BYTES == 4:
             low, high = decode_words(codes, CODE, BN, EACH)
         else:
             low, high = decode_pairs(codes, CODE)
@@ -296,7 +296,7 @@ def tile(
 
     end = tl.cdiv(start + length, SCALE_WIDTH)
     w_at = w + (place * N + first) * (K // PLANES) + start // PLANES + n[:, None] * (K // PLANES)
-    BYTES: tl.constexpr = 4 if PLANES == 2 and ASM else 1  # a row is so many words of codes, see `decode_words`
+    BYTES: tl.constexpr = 4 if PLANES == 2 and ASM else 1
     if BYTES == 4:
         w_at = w_at.to(tl.pointer_type(tl.int32)) + tl.arange(0, EACH // 4)[None, :]
     else:
@@ -321,8 +321,8 @@ def tile(
             acc = piece(
                 acc, w_at + (i * WIDTH + j * EACH) // BYTES, x_at + i * WIDTH + j * EACH, live,
                 u_at + (i * COUNT + j) * RPAD, s_at, at, at + j * GROUP, left - j * EACH, end,
-                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, TAIL, CODE, PLANES, BN, BR, EACH, UNIT,
-                RUN, ASM,
+                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, TAIL, CODE, PLANES, BYTES, BN, BR,
+                EACH, UNIT, RUN, ASM,
             )  # fmt: skip
 
     y = acc

@@ -63,7 +63,7 @@ class Recipe:
 def recipe(format: Format, ranges: Ranges, k: int) -> Recipe | None:
     """The recipe for a matrix of K = `k` summed over `ranges`; None where the kernel has none."""
     found = _recipe(format)
-    if found is None or (found.planes == 2 and k % 8):  # rows of nibbles are read by words
+    if found is None:
         return None
     if found.kind in ("numbers", "e8m0"):
         size = partial(max(found.scale_width, GROUP) if found.kind == "e8m0" else found.scale_width, ranges, k)

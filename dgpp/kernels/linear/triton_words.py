@@ -27,7 +27,7 @@ from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.parts import shares
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_decode import octet
+from dgpp.kernels.linear.triton_decode import octet, unpaired
 from dgpp.kernels.linear.triton_product import dot, scale_at
 from dgpp.kernels.linear.triton_recipe import Recipe
 from dgpp.kernels.linear.triton_tiles import tile_for
@@ -163,8 +163,7 @@ def operand(
             p1 = paired(masked(w0, 8, 8), masked(w0, 24, 8), zero)
         pairs = tl.join(p0, p1)
     pairs = tl.permute(tl.reshape(pairs, (BN, 4, PIECES // 4, PAIRS)), (0, 2, 3, 1))
-    both = tl.join(pairs.to(tl.int16), (pairs >> 16).to(tl.int16))
-    return tl.reshape(both, (BN, 2 * PAIRS * PIECES)).to(tl.float16, bitcast=True)
+    return unpaired(pairs, BN, 2 * PAIRS * PIECES)
 
 
 @triton.jit
@@ -287,12 +286,11 @@ def product(
         codes = operand(w0, w1, w2, w3, zero, KIND, PIECES, BN, ASM)
         total = dot(codes, tl.load(x_at + i * BK), tl.zeros((BN, BR), tl.float32), ASM)
         if KIND == PLANES:
-            number = scale_at(s_at, at, at, end, 1, K // WIDTH, False).to(tl.float32)
+            number = scale_at(s_at, at, at, end, 1, K // WIDTH, False)
         else:
-            halves = tl.load((s_at + at * N).to(tl.pointer_type(tl.int32)) + n // 2)
-            number = (halves >> n % 2 * 16).to(tl.int16).to(scale.dtype.element_ty, bitcast=True).to(tl.float32)
+            number = scale_at(s_at + at * N, n, n, end, 1, N, False)
         shifted = tl.load(factor + (begin + i) * RPAD + r)
-        acc = tl.fma(total, number[:, None] * shifted[None, :], acc)
+        acc = tl.fma(total, number.to(tl.float32)[:, None] * shifted[None, :], acc)
     y = tl.where(r[None, :] < live, acc, 0.0)
     column = first + tl.arange(0, BN)[:, None]
     tl.store(out + (leaf.to(tl.int64) * R + r[None, :]) * N + column, y, mask=(column < N) & (r[None, :] < R))
