@@ -181,6 +181,11 @@ class Listener(TcpWSGIServer):
     write_timeout = 60.0
     stopped = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._waking = threading.Lock()
+        self._ended = False
+        super().__init__(*args, **kwargs)
+
     def handle_accept(self) -> None:
         """Takes a connection, or refuses it."""
         if len(self.active_channels) < self.max_connections:
@@ -203,7 +208,16 @@ class Listener(TcpWSGIServer):
                 next_sweep = now + _SWEEP_SECONDS
                 self._drop_stalled(now)
         self.task_dispatcher.shutdown(timeout=1)
+        with self._waking:
+            self._ended = True
+            self.trigger.close()
         wasyncore.close_all(self._map)
+
+    def pull_trigger(self) -> None:
+        """Wakes the loop, if it runs: the descriptors of one that has ended may be someone else's."""
+        with self._waking:
+            if not self._ended:
+                super().pull_trigger()
 
     def _drop_stalled(self, now: float) -> None:
         for channel in list(self.active_channels.values()):

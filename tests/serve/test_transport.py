@@ -148,3 +148,18 @@ def test_api_1_1_threads_are_made_for_requests_and_not_for_connections(serving: 
         assert connection.recv(15) == b"HTTP/1.1 200 OK"  # none waits for a thread
     assert 12 <= len(workers.threads) <= 14
     made.engine.release()
+
+
+def test_waking_a_loop_that_has_ended_touches_no_descriptor(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may end by itself between being told to and being woken; by then its descriptors may be someone else's."""
+    _, server = serving("ok")
+    listener, thread = server._listener, server._thread
+    assert thread is not None
+    listener.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    woken = []
+    monkeypatch.setattr(listener.trigger, "pull_trigger", lambda *thunk: woken.append(thunk))
+    listener.stop()
+    listener.pull_trigger()
+    assert woken == []
