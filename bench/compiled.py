@@ -29,12 +29,11 @@ from dgpp.formats.base import ANY
 from dgpp.kernels import select
 from dgpp.kernels.experts import triton as experts
 from dgpp.kernels.gpu import launch as gpu
-from dgpp.kernels.gpu.launch import Out
+from dgpp.kernels.gpu import ptx
+from dgpp.kernels.gpu.launch import TYPES, Out
 from dgpp.kernels.linear.triton import linear
 from dgpp.ops.records import write_record
 
-TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
-TYPES |= {"uint32": "*u32", "int16": "*i16"}
 FORMATS = (
     *("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4_divisor", "mxfp4", "mxfp8", "int4_g64", "int8_g64"),
     *("bf12", "nf4i8", "mixed346_3", "mixed346_4", "mixed346_6", "exl3_4_mul1", "exl3_3.5_mul1", "exl3_3_3inst"),
@@ -102,18 +101,9 @@ def launched(function: Callable[..., Any], *arguments: Any, architecture: str) -
 def compiled(launch: Launch, architecture: str, pick: Callable[..., Any] = max) -> Compiled:
     """What the assembler reports, and the instructions it chose; `pick` of the loops with products, by their length."""
     import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
-    number = int(architecture.removeprefix("sm_"))
-    names = launch.kernel.arg_names
-    pointers = [name for name in names if name not in launch.constants]
-    signature = dict.fromkeys(names, "constexpr")
-    signature |= dict(zip(pointers, launch.types, strict=True))
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
-    source = ASTSource(launch.kernel, signature, dict(launch.constants), aligned)
-    options = {"num_warps": launch.warps, "num_stages": launch.stages, "enable_fp_fusion": False}
-    made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
+    options = {"architecture": architecture, "warps": launch.warps, "stages": launch.stages}
+    made = ptx.compiled(launch.kernel, launch.types, launch.constants, **options)
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"

@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += experts.rows_of(gbps, clock, stop)
     if options.partners:
         found += linear.partner_rows(rows, gbps, clock)
-    extra = {name: importlib.metadata.version(name) for name in ("triton", "jax-triton", "torch")}
+    extra = {name: importlib.metadata.version(name) for name in ("triton", "torch")}
     extra["SM clock"] = f"{clock / 1e6:.0f} MHz"
     written = time.monotonic()
     for row in linear.linear_rows(gbps, clock, stop, options.formats, rows):

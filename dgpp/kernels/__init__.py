@@ -223,10 +223,10 @@ def select(name: str) -> Kernels:
 
 
 def default() -> Kernels:
-    """The kernels to use where nothing is chosen. JAX's device decides: on a CUDA device "triton" if jax-triton is
+    """The kernels to use where nothing is chosen. JAX's device decides: on a CUDA device "triton" if Triton is
     installed, on a CPU "cpu" if this machine has a target for it, else "reference"."""
     from dgpp.kernels.native.target import host_target
 
     if jax.default_backend() == "gpu":
-        return select("triton" if importlib.util.find_spec("jax_triton") else "reference")
+        return select("triton" if importlib.util.find_spec("triton") else "reference")
     return select("reference" if host_target() is None else "cpu")

@@ -11,13 +11,13 @@ from dgpp.kernels.gated.triton_gated import gated_rows
 from dgpp.kernels.gpu.launch import Out, launch
 from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.parts import summed
-from dgpp.kernels.linear.triton_feed import plan
+from dgpp.kernels.linear.triton_feed import SMALL, plan, shared
 from dgpp.kernels.rows import Rows
 
 WARPS = 8
+SMALL_WARPS = 4  # of a program of SMALL columns
 KINDS = ("opened", "once", "thrice")
 """The activations, in the numbering of `triton_gated`."""
-COLUMNS = 2048  # of a program where no matrix sets them
 
 
 def swiglu_parts(
@@ -45,14 +45,14 @@ def _gated(
     feeds: Sequence[Feed],
 ) -> jax.Array | Fed:
     count, columns = shape
-    given = plan(feeds, count, ((0, columns),))
+    given = plan(feeds, count, ((0, columns),), shared(count))
     out, *operand = launch(
         gated_rows,
         (first, second, given.bounds, rows.used),
         (Out((count, columns), jnp.bfloat16), *given.outs),
         given.grid,
         {"KIND": KINDS.index(kind), "PARTS": parts, "R": count, "F": columns} | given.constants,
-        warps=WARPS,
+        warps=WARPS if given.block > SMALL else SMALL_WARPS,
         stages=1,
     )
     return given.fed(out, *operand)

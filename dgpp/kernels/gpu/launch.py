@@ -1,4 +1,7 @@
-"""One call of a Triton kernel from JAX: through jax-triton on a GPU, or through Triton's interpreter on a CPU.
+"""One call of a Triton kernel from JAX: as PTX that XLA launches on a GPU, or through Triton's interpreter on a CPU.
+
+XLA takes kernels of PTX into the graphs of launches in which it runs its own, so one follows the other at once and no
+host stands between them.
 
 The interpreter is Triton's own: it is on when `TRITON_INTERPRET=1` stood in the environment before triton was imported.
 A call is then a host callback that runs the kernel's Python source over NumPy arrays, program by program.
@@ -6,7 +9,6 @@ A call is then a host callback that runs the kernel's Python source over NumPy a
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,10 @@ import numpy as np
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ASSEMBLY = not INTERPRETED
 """Whether kernels may use inline PTX; the interpreter runs their plain forms, which have the same bits."""
+
+TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
+TYPES |= {"uint32": "*u32", "int16": "*i16", "uint16": "*u16", "int64": "*i64"}
+"""Triton's names of pointers to arrays."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +70,17 @@ def launch(
             return interpret(kernel, [np.asarray(value) for value in values], outs, grid, constants)
 
         return tuple(jax.pure_callback(host, tuple(shapes), *arguments))
-    import jax_triton
+    from dgpp.kernels.gpu.ptx import ptx
 
-    options: dict[str, Any] = {"num_warps": warps, "num_stages": stages}
-    aliases = {out.alias: i for i, out in enumerate(outs) if out.alias is not None}
-    if aliases:
-        options["input_output_aliases"] = aliases
-    # jax-triton 0.4 renamed the outputs and moved the compiler's options; it also pins the PTX version that the
-    # assembler of CUDA 13.0 reads.
-    if "out_shape" in inspect.signature(jax_triton.triton_call).parameters:
-        options |= {"out_shape": shapes, "enable_fp_fusion": False}
-    else:
-        options |= {"out_type": shapes, "backend_options": {"enable_fp_fusion": False, "ptx_version": 88}}
-    return tuple(jax_triton.triton_call(*arguments, kernel=kernel, grid=grid, **options, **constants))
+    arrays: list[Any] = [*arguments, *shapes]
+    types = [TYPES[np.dtype(array.dtype).name] for array in arrays]
+    made = ptx(kernel, types, constants, architecture=architecture(), warps=warps, stages=stages)
+    numbers = dict(zip(("grid_x", "grid_y", "grid_z"), (*grid, 1, 1), strict=False))
+    numbers |= {"block_x": made.threads, "block_y": 1, "block_z": 1, "shared_mem_bytes": made.shared}
+    call = jax.ffi.ffi_call(
+        "__gpu$xla.gpu.ptx",
+        shapes,
+        input_output_aliases={out.alias: i for i, out in enumerate(outs) if out.alias is not None},
+    )
+    counts = {name: np.int32(number) for name, number in numbers.items()}
+    return tuple(call(*arguments, name=made.name, kernel_type="ptx", kernel_data=made.text, **counts))

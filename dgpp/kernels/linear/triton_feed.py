@@ -14,8 +14,9 @@ from dgpp.kernels.linear.fed import Fed, Feed
 from dgpp.kernels.linear.ranges import Ranges
 from dgpp.kernels.linear.triton_form import Form, bounds_of, common_length, forms
 
-BLOCK = 512  # columns of one program,
-SMALL = 128  # and where there are few rows
+BLOCK = 512  # columns of one program
+SMALL = 128  # and of one that needs no others, where there are few rows,
+FEW = 16  # up to so many
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Plan:
     def fed(self, values: jax.Array, operand: jax.Array, factor: jax.Array) -> jax.Array | Fed:
         """The rows with what the kernel left beside them."""
         return Fed(values, {self.form: (operand, factor)}) if self.form else values
+
+
+def shared(rows: int) -> int:
+    """The columns of one program, where none needs other columns than it writes: few rows are shared by more."""
+    return SMALL if rows <= FEW else BLOCK
 
 
 def plan(feeds: Sequence[Feed], rows: int, whole: Ranges, columns: int = BLOCK) -> Plan:

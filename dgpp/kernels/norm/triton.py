@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from dgpp.formats import Weight
-from dgpp.kernels.gpu.launch import Out, launch
+from dgpp.kernels.gpu.launch import ASSEMBLY, Out, launch
 from dgpp.kernels.leaves import folded
 from dgpp.kernels.linear.fed import Fed, Feed
-from dgpp.kernels.linear.triton_feed import BLOCK, SMALL, plan
+from dgpp.kernels.linear.triton_feed import plan, shared
 from dgpp.kernels.norm import reference
 from dgpp.kernels.norm.triton_norm import gated_heads, normed_rows
 from dgpp.kernels.recurrence.keep import Keep
@@ -19,11 +19,10 @@ from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
-ROW_WARPS = 8  # of a program that sums a whole row
+ROW_WARPS = 4  # of a program that sums a whole row
 MOST_ROWS = 64
-FEW = 16  # rows up to which more programs share the work, where none sums a whole row
-HALVINGS = 3  # of a row, between numbers that a thread holds
-SPAN = 256  # columns that lie across a warp in the sum of a row
+HALVINGS = 3  # of a row at most, between numbers that a thread holds,
+SPAN = 256  # and the columns that then lie across a warp
 LARGEST = 1 << 14  # columns that one program holds
 
 
@@ -69,7 +68,8 @@ def _normed(
     """(h with the fold of the leaves, if there are any; its norm)."""
     count, d = h.shape
     given = plan(feeds, count, ((0, d),))
-    levels = max((d - 1).bit_length() - HALVINGS, 0)
+    all_levels = (d - 1).bit_length()
+    levels = max(all_levels - HALVINGS, min(all_levels, (ROW_WARPS * SPAN).bit_length() - 1))
     values = weight.arrays["values"]
     sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
     fixed = (weight.place(layer), given.bounds, rows.used)
@@ -80,7 +80,7 @@ def _normed(
         given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels)},
+        | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels), "WARPS": ROW_WARPS, "ASM": ASSEMBLY},
         warps=ROW_WARPS,
         stages=1,
     )
@@ -115,7 +115,7 @@ def gated_normed_keeping(
 ) -> tuple[jax.Array | Fed, tuple[jax.Array, ...]]:
     """(`gated_normed`, the rings of `keep`)."""
     count, heads, dv = o.shape
-    given = plan(feeds, count, ((0, heads * dv),), SMALL if count <= FEW else BLOCK)
+    given = plan(feeds, count, ((0, heads * dv),), shared(count))
     cut = any(edge % dv for pair in given.ranges for edge in pair)
     if dv & (dv - 1) or dv < 2 or cut or dv > given.block or act not in ("sigmoid", "swish"):
         y = reference.gated_normed(o, z, weight, layer, eps, act, rows, feeds)

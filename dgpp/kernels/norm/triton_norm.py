@@ -8,33 +8,49 @@ import triton.language as tl
 from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
-from dgpp.kernels.gpu.tree import tree_rows, tree_sum
+from dgpp.kernels.gpu.tree import dealt_sum, tree_rows
 from dgpp.kernels.linear.triton_prepare import store_operand
 from dgpp.kernels.recurrence.triton_keep import keep_row
 
 
 @triton.jit
-def stream(
+def read(
     x: tl.tensor,  # bf16 [R, D]
     leaves: tl.tensor,  # [4, R, D]
     at: tl.tensor,
     inside: tl.tensor,
     LEAVES: tl.constexpr,
     STRIDE: tl.constexpr,  # R * D
-) -> tl.tensor:
-    """float32: rows at places of [R, D], or their sum with the fold of `leaves`, rounded to bfloat16."""
-    h = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+) -> tl.tuple:
+    """Rows at places of [R, D], and what lies there in the leaves; without leaves the rows again."""
+    h = tl.load(x + at, mask=inside, other=0.0)
+    a, b, c, d = h, h, h, h
     if LEAVES:
-        first = stored(leaves, at, inside) + stored(leaves + STRIDE, at, inside)
-        second = stored(leaves + 2 * STRIDE, at, inside) + stored(leaves + 3 * STRIDE, at, inside)
+        a = tl.load(leaves + at, mask=inside, other=0.0)
+        b = tl.load(leaves + STRIDE + at, mask=inside, other=0.0)
+        c = tl.load(leaves + 2 * STRIDE + at, mask=inside, other=0.0)
+        d = tl.load(leaves + 3 * STRIDE + at, mask=inside, other=0.0)
+    return h, a, b, c, d
+
+
+@triton.jit
+def stream(
+    found: tl.tuple,  # as `read` gives them
+    LEAVES: tl.constexpr,
+) -> tl.tensor:
+    """float32: the rows, or their sum with the fold of the leaves, rounded to bfloat16."""
+    x, a, b, c, d = found
+    h = x.to(tl.float32)
+    if LEAVES:
+        first = stored(a) + stored(b)
+        second = stored(c) + stored(d)
         h = to_bf16(h + to_bf16(first + second).to(tl.float32)).to(tl.float32)
     return h
 
 
 @triton.jit
-def stored(x: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
+def stored(value: tl.tensor) -> tl.tensor:
     """float32: numbers rounded to bfloat16, if they are not yet."""
-    value = tl.load(x + at, mask=inside, other=0.0)
     if value.dtype != tl.bfloat16:
         value = to_bf16(value)
     return value.to(tl.float32)
@@ -47,38 +63,62 @@ def squares(
     at: tl.tensor,  # int32 [CHUNK / SPAN, SPAN]: 0, 1, ...
     LEAVES: tl.constexpr,
     STRIDE: tl.constexpr,
-    D: tl.constexpr,  # of more than 4 CHUNK and at most 8 CHUNK, or less than 8
+    D: tl.constexpr,  # at most 8 CHUNK
     CHUNK: tl.constexpr,
 ) -> tl.tensor:
     """float32, as `at`: the squares of a row, its halves added until CHUNK are left, as a halving tree does."""
-    total = square(x, leaves, at, LEAVES, STRIDE, D)
-    if D > 4 * CHUNK:
-        total += square(x, leaves, at + 4 * CHUNK, LEAVES, STRIDE, D)
+    # Everything is asked for before anything is added.
+    none = read(x, leaves, at, at < D, LEAVES, STRIDE)
+    one = chunk(x, leaves, at, 1, LEAVES, STRIDE, D, CHUNK)
+    two = chunk(x, leaves, at, 2, LEAVES, STRIDE, D, CHUNK)
+    three = chunk(x, leaves, at, 3, LEAVES, STRIDE, D, CHUNK)
+    four = chunk(x, leaves, at, 4, LEAVES, STRIDE, D, CHUNK)
+    five = chunk(x, leaves, at, 5, LEAVES, STRIDE, D, CHUNK)
+    six = chunk(x, leaves, at, 6, LEAVES, STRIDE, D, CHUNK)
+    seven = chunk(x, leaves, at, 7, LEAVES, STRIDE, D, CHUNK)
+    even = halves(none, four, 4, LEAVES, D, CHUNK)
+    if D > 2 * CHUNK:
+        even += halves(two, six, 6, LEAVES, D, CHUNK)
     if D > CHUNK:
-        second = square(x, leaves, at + CHUNK, LEAVES, STRIDE, D)
-        if D > 5 * CHUNK:
-            second += square(x, leaves, at + 5 * CHUNK, LEAVES, STRIDE, D)
-        if D > 2 * CHUNK:
-            third = square(x, leaves, at + 2 * CHUNK, LEAVES, STRIDE, D)
-            if D > 6 * CHUNK:
-                third += square(x, leaves, at + 6 * CHUNK, LEAVES, STRIDE, D)
-            total += third
+        odd = halves(one, five, 5, LEAVES, D, CHUNK)
         if D > 3 * CHUNK:
-            fourth = square(x, leaves, at + 3 * CHUNK, LEAVES, STRIDE, D)
-            if D > 7 * CHUNK:
-                fourth += square(x, leaves, at + 7 * CHUNK, LEAVES, STRIDE, D)
-            second += fourth
-        total += second
-    return total
+            odd += halves(three, seven, 7, LEAVES, D, CHUNK)
+        even += odd
+    return even
 
 
 @triton.jit
-def square(
-    x: tl.tensor, leaves: tl.tensor, at: tl.tensor, LEAVES: tl.constexpr, STRIDE: tl.constexpr, D: tl.constexpr
+def chunk(
+    x: tl.tensor,
+    leaves: tl.tensor,
+    at: tl.tensor,
+    NUMBER: tl.constexpr,
+    LEAVES: tl.constexpr,
+    STRIDE: tl.constexpr,
+    D: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> tl.tuple:
+    """`read` of a chunk of a row, 0 beyond its end; of the first where this one is beyond."""
+    FROM: tl.constexpr = NUMBER * CHUNK if NUMBER * CHUNK < D else 0
+    return read(x, leaves, at + FROM, at + FROM < D, LEAVES, STRIDE)
+
+
+@triton.jit
+def halves(
+    near: tl.tuple,
+    far: tl.tuple,
+    NUMBER: tl.constexpr,  # of the far one
+    LEAVES: tl.constexpr,
+    D: tl.constexpr,
+    CHUNK: tl.constexpr,
 ) -> tl.tensor:
-    """float32: the squares at places of a row, 0 beyond it."""
-    h = stream(x, leaves, at, at < D, LEAVES, STRIDE)
-    return h * h
+    """float32: the squares of a chunk, and those of the one that lies half a tree away, if the row reaches it."""
+    h = stream(near, LEAVES)
+    total = h * h
+    if D > NUMBER * CHUNK:
+        h = stream(far, LEAVES)
+        total += h * h
+    return total
 
 
 @triton.jit
@@ -112,6 +152,8 @@ def normed_rows(
     CHUNK: tl.constexpr,  # 2^LEVELS, as in `squares`
     SPAN: tl.constexpr,  # a power of two, at most CHUNK
     LEVELS: tl.constexpr,
+    WARPS: tl.constexpr,
+    ASM: tl.constexpr,
 ) -> None:
     """Grid (R, leaves, blocks of a leaf): each sums the whole row and writes its block. Rows from `used` on are not
     written."""
@@ -125,12 +167,12 @@ def normed_rows(
         leaves += row.to(tl.int64) * D
         j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
         inside = j < length
-        own = stream(x, leaves, start + j, inside, LEAVES, R * D)
+        own = stream(read(x, leaves, start + j, inside, LEAVES, R * D), LEAVES)
         w = tl.load(weight + place * D + start + j, mask=inside, other=0.0).to(tl.float32)
         # The first halves are added where they lie: what is left spans the threads of the program.
         k = tl.arange(0, CHUNK // SPAN)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
         square_sums = squares(x, leaves, k, LEAVES, R * D, D, CHUNK)
-        mean = tree_sum(tl.reshape(square_sums, (CHUNK,)), CHUNK, LEVELS) * (1.0 / D)
+        mean = dealt_sum(tl.reshape(square_sums, (CHUNK,)), CHUNK, LEVELS, WARPS, ASM) * (1.0 / D)
         inverse = reciprocal_root(mean + EPS)  # a scalar, whose layout binds nothing
         y = to_bf16(own * inverse * (1.0 + w if CENTRED else w))
         if LEAVES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
@@ -21,10 +21,6 @@ def versions(kernels: str | None = None) -> dict[str, str]:
     found = {name: version(name) for name in ("jax", "jaxlib", "numpy", "ml_dtypes")}
     if kernels == "triton":
         found["triton"] = version("triton")
-        try:
-            found["jax-triton"] = version("jax-triton")
-        except PackageNotFoundError:  # a copy without its metadata
-            found["jax-triton"] = "unknown"
     return found
 
 
