@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.device import ONE_BY_ONE
 from bench.shapes import FORMATS, GATE
 from dgpp.ops.records import write_record
 
@@ -65,7 +66,7 @@ def counted(formats: Sequence[str], rows: Sequence[int], seconds: float, log: Pa
         command += ["--rows", ",".join(map(str, rows))]
         environment = os.environ | {
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "XLA_FLAGS": "--xla_gpu_enable_command_buffer=",
+            "XLA_FLAGS": ONE_BY_ONE,
         }
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
         if done.returncode:

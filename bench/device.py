@@ -1,8 +1,13 @@
-"""Time on an accelerator, from JAX's profiler: what each kernel took, and what lay between them."""
+"""Time on an accelerator, from JAX's profiler: what each kernel took, and what lay between them.
+
+XLA runs launches in graphs, in which kernels that do not need each other run side by side, and of which a profile does
+not always hold the kernels: whoever times kernels calls `one_by_one` first.
+"""
 
 from __future__ import annotations
 
 import collections
+import os
 import statistics
 import subprocess
 import tempfile
@@ -18,6 +23,9 @@ import jax.numpy as jnp
 REPEATS = 9
 WARM_SECONDS = 0.25
 READ_BYTES = 2 << 30
+ONE_BY_ONE = "--xla_gpu_enable_command_buffer="
+"""The flag of XLA for kernels that are launched apart."""
+GRAPH_LAUNCH = "cuGraphLaunch"  # what the host's events of a profile are called
 BUSY_CALLS = 1000  # sums of READ_BYTES, about half a second
 
 
@@ -30,27 +38,43 @@ class Event:
     seconds: float
 
 
-def events(call: Callable[[], Any], warm: float = WARM_SECONDS) -> list[Event]:
-    """What a profiled `call` ran on the device, in order of time, after others that ran for `warm` seconds."""
+def one_by_one() -> None:
+    """From here on, in this process, XLA launches kernels one by one: to be called before a device is used."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_BY_ONE}".strip()
+
+
+def profiled(call: Callable[[], Any], warm: float) -> list[Any]:
+    """The planes of a profile of `call`, after others that ran for `warm` seconds."""
     jax.block_until_ready(call())
     started = time.monotonic()
     while time.monotonic() < started + warm:  # the clock of an idle device needs a while to rise
         jax.block_until_ready(call())
-    found = {}
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             jax.block_until_ready(call())
         path = next(Path(folder).rglob("*.xplane.pb"))
-        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
-            if plane.name.startswith("/device:GPU"):
-                for line in plane.lines:
-                    if line.name.startswith("Stream"):  # other lines repeat the same events by module and by op
-                        for event in line.events:
-                            found[event.start_ns, event.name] = event.duration_ns
+        return list(jax.profiler.ProfileData.from_file(str(path)).planes)
+
+
+def events(call: Callable[[], Any], warm: float = WARM_SECONDS) -> list[Event]:
+    """What a profiled `call` ran on the device, in order of time, after others that ran for `warm` seconds."""
+    found = {}
+    for plane in profiled(call, warm):
+        if plane.name.startswith("/device:GPU"):
+            for line in plane.lines:
+                if line.name.startswith("Stream"):  # other lines repeat the same events by module and by op
+                    for event in line.events:
+                        found[event.start_ns, event.name] = event.duration_ns
     return sorted(
         (Event(name, start * 1e-9, duration * 1e-9) for (start, name), duration in found.items()),
         key=lambda event: event.start,
     )
+
+
+def graph_launches(call: Callable[[], Any], warm: float = WARM_SECONDS) -> int:
+    """How many graphs of launches the host began in a profiled `call`, after others."""
+    hosts = [plane for plane in profiled(call, warm) if plane.name.startswith("/host:")]
+    return sum(event.name.startswith(GRAPH_LAUNCH) for plane in hosts for line in plane.lines for event in line.events)
 
 
 def device_seconds(call: Callable[[], Any], warm: float = WARM_SECONDS) -> dict[str, float]:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from bench import attention, experts, linear
-from bench.device import busy_clock, device_seconds, events, read_bandwidth
+from bench.device import busy_clock, device_seconds, events, one_by_one, read_bandwidth
 from bench.shapes import FORMATS
 from dgpp.checkpoint.spec import even_ranges
 from dgpp.kernels import select
@@ -113,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write bench/records/h200/kernels.json")
     parser.add_argument("--name", default="kernels", help="the record's, where a run has some formats alone")
     options = parser.parse_args(arguments)
+    one_by_one()
     stop = time.monotonic() + options.seconds
     memory, clock = read_bandwidth(), busy_clock()
     gbps, rows = memory["gbps"], [int(count) for count in options.rows]

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.device import events
+from bench.device import events, one_by_one
 from bench.linear import stacked
 from bench.shapes import GATE, MATRICES, Matrix
 from dgpp.formats import Weight, format_named
@@ -166,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--write", action="store_true", help="write triton_tiles.json")
     options = parser.parse_args(arguments)
+    one_by_one()
     stop = time.monotonic() + options.seconds
     tuned = triton_tiles.read()
     here = tuned.setdefault(architecture(), {})
