@@ -6,13 +6,12 @@ takes them in runs of RUN. Activations are written in the same order by `triton_
 that order. RUN is 2 for `wgmma`, 4 for `mma.sync` (as Triton lays out operands that were bytes).
 
 Codes of 4 bits lie two in a byte; the low ones are one operand, the high ones another, each with its own activations.
-A nibble becomes an E4M3 byte by shifts alone, and the hardware turns pairs of those into f16:
-- e2m1 `s ee m` as E4M3 `s 00ee m00` is the value times 2^-6, zero and subnormals included;
-- an unsigned code u below 16 as E4M3 is u times 2^-9.
+A nibble e2m1 `s ee m` becomes the E4M3 byte `s 00ee m00`, which is the value times 2^-6, zero and subnormals included,
+and the hardware turns pairs of those into f16. `Recipe.exponent` says by how much they are too small; that power of two
+is taken back, exactly, in the scale of the activations.
+A byte b becomes the f16 of bits 0x6400 + b, which is 1024 + b, exactly: a code u of 4 bits, or 16 u where it lies high.
 A nibble that is an index into the levels of NF4I8 is looked up byte by byte: `prmt` takes four indices at once from the
-8 bytes of half the table and gives 0 for those of the other half. A byte b becomes the f16 of bits 0x6400 + b, which is
-1024 + b, exactly.
-`Recipe.exponent` says by how much; these powers of two are taken back, exactly, in the scale of the activations.
+8 bytes of half the table and gives 0 for those of the other half.
 """
 
 from __future__ import annotations
@@ -52,17 +51,8 @@ prmt.b32 upper, a, b, 0x7531;
 shl.b32 a, codes, 4;
 """.format(*_TABLE)
 
-_FOUR_PAIRS = """
-mov.b32 {a, b}, low;
-cvt.rn.f16x2.e4m3x2 $0, a;
-cvt.rn.f16x2.e4m3x2 $1, b;
-mov.b32 {a, b}, high;
-cvt.rn.f16x2.e4m3x2 $2, a;
-cvt.rn.f16x2.e4m3x2 $3, b;
-"""
 # From four bytes of two nibbles each: the float16 pairs of the low nibbles and of the high ones.
-_E2M1 = tl.constexpr(
-    """
+_E2M1 = tl.constexpr("""
 {
 .reg .b32 sign, low, high;
 .reg .b16 a, b;
@@ -73,24 +63,34 @@ lop3.b32 low, low, 0x1C1C1C1C, sign, 0xEA;
 and.b32 sign, $4, 0x80808080;
 shr.u32 high, $4, 2;
 lop3.b32 high, high, 0x1C1C1C1C, sign, 0xEA;
-"""
-    + _FOUR_PAIRS
-    + "}\n"
-)
-_INT4 = tl.constexpr(
-    """
+mov.b32 {a, b}, low;
+cvt.rn.f16x2.e4m3x2 $0, a;
+cvt.rn.f16x2.e4m3x2 $1, b;
+mov.b32 {a, b}, high;
+cvt.rn.f16x2.e4m3x2 $2, a;
+cvt.rn.f16x2.e4m3x2 $3, b;
+}
+""")
+# 1024 + u less 1032, and (1024 + 16 u) / 16 less 72.
+_INT4 = tl.constexpr("""
 {
-.reg .b32 low, high, eight;
-.reg .b16 a, b;
-mov.b32 eight, 0x24002400;
+.reg .b32 low, high, magic, bias, sixteenth;
 and.b32 low, $4, 0x0F0F0F0F;
-shr.u32 high, $4, 4;
-and.b32 high, high, 0x0F0F0F0F;
-"""
-    + _FOUR_PAIRS
-    + "".join(f"sub.rn.f16x2 ${i}, ${i}, eight;\n" for i in range(4))
-    + "}\n"
-)
+and.b32 high, $4, 0xF0F0F0F0;
+mov.b32 magic, 0x64646464;
+mov.b32 bias, 0x64086408;
+prmt.b32 $0, low, magic, 0x4140;
+sub.rn.f16x2 $0, $0, bias;
+prmt.b32 $1, low, magic, 0x4342;
+sub.rn.f16x2 $1, $1, bias;
+mov.b32 bias, 0xD480D480;
+mov.b32 sixteenth, 0x2C002C00;
+prmt.b32 $2, high, magic, 0x4140;
+fma.rn.f16x2 $2, $2, sixteenth, bias;
+prmt.b32 $3, high, magic, 0x4342;
+fma.rn.f16x2 $3, $3, sixteenth, bias;
+}
+""")
 _TWO_E4M3 = tl.constexpr("""
 {
 .reg .b32 both;
@@ -212,7 +212,7 @@ def level(index: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def decode_pairs(codes: tl.tensor, CODE: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6, INT4 times 2^-9. The plain
+    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6. The plain
     form of `decode_words`."""
     if CODE == NF4:
         low = level(codes & 0xF)
@@ -221,8 +221,8 @@ def decode_pairs(codes: tl.tensor, CODE: tl.constexpr) -> tuple[tl.tensor, tl.te
         low = e4m3(((codes << 4) & 0x80) | ((codes << 2) & 0x1C))
         high = e4m3((codes & 0x80) | ((codes >> 2) & 0x1C))
     else:
-        low = e4m3(codes & 0xF) - 0.015625
-        high = e4m3(codes >> 4) - 0.015625
+        low = (codes & 0xF).to(tl.float16) - 8.0
+        high = (codes >> 4).to(tl.float16) - 8.0
     return low, high
 
 

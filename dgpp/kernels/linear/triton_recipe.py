@@ -57,7 +57,7 @@ class Recipe:
     @property
     def exponent(self) -> int:
         """The power of two by which decoded weights are too small, see `triton_decode`."""
-        return {"e2m1": 6, "int4": 9}.get(self.code, 0)
+        return 6 if self.code == "e2m1" else 0
 
 
 def recipe(format: Format, ranges: Ranges, k: int) -> Recipe | None:
