@@ -6,6 +6,8 @@
 The step is the one that is served (`Core.step`), with its host side: building a batch, reading picks. A step's
 bytes are the weights that it must read once, and the state: K/V of the context, and what recurrent layers read and
 write. `fraction` is of the read bandwidth of the same run. Values are random and of the size that trained ones have.
+Of a prompt `matmul_ratio` is the rate of the products of its tokens with the layers' matrices, over that of a large
+bfloat16 product in the same run, and `recurrence_ratio` the share of the delta rule in the device's time.
 `--partner` runs the same config through transformers first, in bfloat16.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import re
 import statistics
 import sys
@@ -28,6 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bench.attention import matmul_rate
 from bench.device import Event, events, read_bandwidth, table
 from bench.partners import PartnerError
 from bench.published import FORMATS, QWEN38_27B
@@ -35,7 +39,7 @@ from bench.random_weights import random_weight
 from bench.transformers_gpu import beside
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
-from dgpp.checkpoint.traffic import weight_traffic
+from dgpp.checkpoint.traffic import VOCABULARY, weight_traffic
 from dgpp.engine.batch import Segment, picked
 from dgpp.engine.core import Core
 from dgpp.engine.settings import CoreSettings
@@ -187,21 +191,38 @@ def profile_rows(name: str, seen: Sequence[Event], weight_bytes: float, nbytes: 
     return rows
 
 
-def prefill_row(name: str, core: Core, weight_bytes: float, tokens: int, read: float) -> dict[str, Any]:
-    """One row: a prompt of `tokens` tokens in one step."""
+def multiplied(tree: SpecTree) -> int:
+    """The weights that every token of a prompt is multiplied with: of the matrices of all layers."""
+    matrices = [spec for _, spec in flatten(tree) if len(spec.shape) == 2 and spec.axes[0] != VOCABULARY]
+    return sum(max(1, spec.layers) * math.prod(spec.shape) for spec in matrices)
+
+
+def prefill_row(
+    name: str, core: Core, weight_bytes: float, tokens: int, read: float, weights: int, rate: float
+) -> dict[str, Any]:
+    """One row: a prompt of `tokens` tokens in one step; `weights` as `multiplied` counts them, `rate` operations a
+    second of a large product, 0 if unknown."""
     core.pool.reserve(0, tokens)
     prompt = tuple(int(token) for token in np.random.default_rng(1).integers(0, core.config.vocab_size, tokens))
     seconds = []
+    segments = [Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))]
     for _ in range(4):
         started = time.perf_counter()
-        core.step([Segment(0, 0, prompt, Phase.PREFILL, (tokens - 1,))]).picks.tolist()
+        core.step(segments).picks.tolist()
         seconds.append(time.perf_counter() - started)
+    row = finished(name, "prefill", tokens, statistics.median(seconds[1:]), weight_bytes, read)
+    if rate:
+        row |= {"matmul_ratio": 2 * weights * tokens / row["seconds"] / rate}
+    seen = events(lambda: core.step(segments).picks)
     core.pool.release(0)
-    return finished(name, "prefill", tokens, statistics.median(seconds[1:]), weight_bytes, read)
+    if recurrence := sum(event.seconds for event in seen if event.name == "segments"):
+        row |= {"recurrence_ratio": recurrence / sum(event.seconds for event in seen)}
+    return row
 
 
-def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
-    """The core of a model with its kernels compiled, and the bytes of weights that a step of one row reads."""
+def ready(name: str, options: argparse.Namespace) -> tuple[Core, float, int]:
+    """The core of a model with its kernels compiled, the bytes of weights that a step of one row reads, and the weights
+    as `multiplied` counts them."""
     release, raw = MODELS[name]
     raw = {**raw, "text_config": {**raw["text_config"], **options.change}}
     family = family_of(raw)
@@ -220,7 +241,7 @@ def ready(name: str, options: argparse.Namespace) -> tuple[Core, float]:
             if failure:
                 print(f"{name}, {rows} rows: {failure}", flush=True)
     print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
-    return core, weight_traffic(tree, family.tied(config), 1, 1).nbytes
+    return core, weight_traffic(tree, family.tied(config), 1, 1).nbytes, multiplied(tree)
 
 
 def _compiled(core: Core, rows: int) -> str:
@@ -233,13 +254,13 @@ def _compiled(core: Core, rows: int) -> str:
 
 
 def measured(
-    name: str, core: Core, nbytes: float, options: argparse.Namespace, read: float
+    name: str, core: Core, nbytes: float, weights: int, options: argparse.Namespace, read: float, rate: float
 ) -> Iterator[Callable[[], dict[str, Any]]]:
     """What measures the rows of a model, one by one."""
     for streams in options.streams:
         yield partial(decode_row, name, core, nbytes, streams, read)
     for tokens in options.prefill:
-        yield partial(prefill_row, name, core, nbytes, tokens, read)
+        yield partial(prefill_row, name, core, nbytes, tokens, read, weights, rate)
 
 
 def beside_models(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -297,13 +318,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A device that was idle reads more slowly for a while: the faster of two readings counts.
     memory = max(first_read, read_bandwidth(), key=lambda reading: reading["gbps"])
     print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
+    rate = matmul_rate() if options.prefill and jax.default_backend() == "gpu" else 0.0
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
     profiled = rows[:1]
     for name, found in partners.items():
         beside_ours = partner_rows(name, found, memory["gbps"])
         print(*beside_ours, sep="\n", flush=True)
         rows += beside_ours
-    for name, (core, nbytes) in zip(options.models, cores, strict=True):
+    for name, (core, nbytes, weights) in zip(options.models, cores, strict=True):
         for streams in options.profile:
             seen, all_bytes = profile(core, streams), nbytes + state_bytes(core, streams, 1)
             print(f"{name}, {streams} streams:\n{table(seen)}", flush=True)
@@ -312,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 profiled += profile_rows(what, seen, nbytes, all_bytes, memory["gbps"])
             else:  # it is not always told of the kernels of a graph
                 print(f"{what}: the profile lacks the kernels of the step, and is not recorded", flush=True)
-        for measure in measured(name, core, nbytes, options, memory["gbps"]):
+        for measure in measured(name, core, nbytes, weights, options, memory["gbps"], rate):
             try:
                 row = measure()
             except jax.errors.JaxRuntimeError as error:  # no memory left for a long prompt, say
