@@ -167,6 +167,7 @@ def _triton() -> Kernels:
     from dgpp.kernels.attention.triton_inputs import attention_inputs
     from dgpp.kernels.experts.triton import grouped_down, grouped_gated, grouped_linear, grouped_linear_leaves
     from dgpp.kernels.gated.triton import opened, swiglu_parts
+    from dgpp.kernels.gather.triton import gather_rows
     from dgpp.kernels.linear.triton import linear, linear_leaves, products, rounded_leaves
     from dgpp.kernels.norm.triton import added_normed, gated_normed, normed
     from dgpp.kernels.pick.triton import likeliest
@@ -189,6 +190,7 @@ def _triton() -> Kernels:
         index_scores=index_scores,
         select_blocks=select_blocks,
         sparse_attention=sparse_attention,
+        gather_rows=gather_rows,
         normed=normed,
         added_normed=added_normed,
         gated_normed=gated_normed,

@@ -36,6 +36,12 @@ def test_rows_are_those_of_the_formats_decode(kernels: Kernels, name: str, layer
     assert_same_bits(found, values[IDS].astype(np.float32))
 
 
+def test_numbers_of_rows_that_are_not_in_the_table_are_clamped(kernels: Kernels) -> None:
+    w, values = table("fp8_tensor", 0)
+    found = jax.jit(kernels.gather_rows)(w, np.int32(0), np.array([-1, 37, -(2**31), 2**31 - 1], np.int32))
+    assert_same_bits(found, values[[0, 36, 0, 36]].astype(np.float32))
+
+
 def test_a_format_that_cannot_be_read_by_rows_is_named(kernels: Kernels) -> None:
     codec = format_named("fp8_block128")
     w = Weight(codec.encode(np.ones((256, 128), np.float32)), "fp8_block128", (256, 128))

@@ -251,6 +251,28 @@ def delta_inputs() -> None:
         )
 
 
+def gather_rows() -> None:
+    """Of every format of a table, alone and in a stack, with numbers of rows that are not in it."""
+    ids = np.array([[0, 36, 7], [-1, 1, 40]], np.int32)
+    values = RNG.standard_normal((37, 80)).astype(np.float32) * 3
+    for name in ("bf16", "f16", "f32", "fp8_tensor", "fp8_tensor_f32", "nvfp4", "nvfp4_divisor", "mxfp8"):
+        kind = format_named(name)
+        table = values[:, :64] if name == "mxfp8" else values
+        one = kind.load(kind.encode(table), table.shape)
+        held = {field: np.asarray(one[field]) for field in kind.arrays(table.shape) if field in one}
+        for stacked in (False, True):
+            arrays = {field: np.stack([np.zeros_like(x), x]) if stacked else x for field, x in held.items()}
+            w = Weight(arrays, kind.loads_as, table.shape)
+
+            def run(ops: Any, w: Any, ids: Any, layer: int = int(stacked)) -> Any:
+                return ops.gather_rows(w, jnp.int32(layer), ids)
+
+            with jax.default_device(jax.devices("cpu")[0]):
+                wanted = jax.jit(partial(run, REFERENCE))(w, ids)
+            assert_same_bits(normal(jax.jit(partial(run, TRITON))(w, ids)), normal(wanted))
+        print("ok gather_rows", name, flush=True)
+
+
 def attention_inputs() -> None:
     heads, kv_heads, dim, half = 6, 2, 32, 4
     angle = RNG.uniform(0, 7, (9, half)).astype(np.float32)
@@ -272,7 +294,8 @@ def attention_inputs() -> None:
 
 
 OPS = {
-    f.__name__: f for f in (normed, gated_normed, gated_delta_normed, swiglu, opened, delta_inputs, attention_inputs)
+    f.__name__: f
+    for f in (normed, gated_normed, gated_delta_normed, swiglu, opened, delta_inputs, gather_rows, attention_inputs)
 }
 
 if __name__ == "__main__":

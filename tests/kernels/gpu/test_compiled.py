@@ -76,3 +76,17 @@ def test_the_likeliest_ids_and_the_normaliser_compile_without_spills(architectur
     assert all(one.stack == 0 and one.shared <= LIMITS[architecture] for one in found.values())
     # 15 fused steps an exponential, and none but these: a thread has 8 terms.
     assert found["chunk_terms"].opcodes["DFMA"] == 15 * 8
+
+
+@pytest.mark.parametrize("format", ["bf16", "fp8_tensor", "mxfp8", "nvfp4", "nvfp4_divisor"])
+def test_rows_of_a_table_compile_without_spills(architecture: str, format: str) -> None:
+    from bench.compiled import compiled, launched
+    from dgpp.formats import Weight, format_named
+    from dgpp.kernels import select
+
+    fields = format_named(format).arrays((2000, 160)).items()
+    arrays = {name: jax.ShapeDtypeStruct((2, *one.shape), one.dtype) for name, one in fields if one.resident}
+    ids, layer = jax.ShapeDtypeStruct((4, 16), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
+    gather = select("triton").gather_rows
+    (launch,) = launched(gather, Weight(arrays, format, (2000, 160)), layer, ids, architecture=architecture)
+    assert compiled(launch, architecture).stack == 0

@@ -38,7 +38,7 @@ SLOW += [
 ]
 
 
-MODULES = ["between opened gated_delta_normed", "logic gated_delta"]
+MODULES = ["between opened gated_delta_normed gather_rows", "logic gated_delta"]
 
 
 @pytest.mark.parametrize("module", [*MODULES, *SLOW])
