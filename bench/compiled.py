@@ -30,7 +30,7 @@ from dgpp.kernels import select
 from dgpp.kernels.experts import triton as experts
 from dgpp.kernels.gpu import launch as gpu
 from dgpp.kernels.gpu import ptx
-from dgpp.kernels.gpu.launch import TYPES, Out
+from dgpp.kernels.gpu.launch import Out, pointer_to
 from dgpp.kernels.linear.triton import linear
 from dgpp.ops.records import write_record
 
@@ -84,7 +84,7 @@ def launched(function: Callable[..., Any], *arguments: Any, architecture: str) -
         warps: int,
         stages: int,
     ) -> tuple[jax.Array, ...]:
-        types = tuple(TYPES[jnp.dtype(a.dtype).name] for a in (*arguments, *outs))
+        types = tuple(pointer_to(array) for array in (*arguments, *outs))
         seen.append(Launch(kernel, types, grid, dict(constants), warps, stages))
         return tuple(jnp.zeros(out.shape, out.dtype) for out in outs)
 

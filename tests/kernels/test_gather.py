@@ -17,9 +17,9 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return select(request.param)
 
 
-def table(name: str, layers: int) -> tuple[Weight, np.ndarray]:
+def table(name: str, layers: int, k: int = 64) -> tuple[Weight, np.ndarray]:
     """A table of 37 rows in a format, as the last of `layers` (0: not stacked), and its decoded values."""
-    values = np.random.default_rng(0).standard_normal((37, 64)).astype(np.float32) * 3
+    values = np.random.default_rng(0).standard_normal((37, k)).astype(np.float32) * 3
     codec = format_named(name)
     arrays = codec.load(codec.encode(values), values.shape)
     if layers:

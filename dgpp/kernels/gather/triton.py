@@ -12,7 +12,6 @@ from dgpp.formats import nvfp4 as fours
 from dgpp.formats.fp8_tensor import FP8Tensor
 from dgpp.formats.mxfp8 import MXFP8
 from dgpp.formats.nvfp4 import NVFP4
-from dgpp.kernels.gather import reference
 from dgpp.kernels.gather.arguments import check_gather
 from dgpp.kernels.gather.triton_rows import table_rows
 from dgpp.kernels.gpu.launch import Out, launch
@@ -23,9 +22,9 @@ KINDS = ("plain", "fp8", "mxfp8", "nvfp4 times", "nvfp4 divided")
 
 
 def gather_rows(w: Weight, layer: jax.Array, ids: jax.Array) -> jax.Array:
-    """float32 [..., K]; arguments and values as in `dgpp.kernels.gather`. Tables of integers run as the reference
-    does."""
+    """float32 [..., K]; arguments and values as in `dgpp.kernels.gather`."""
     group = 1
+    # The kernel takes three arrays; what a kind lacks it does not read.
     match check_gather(w, ids):
         case FP8Tensor():
             kind, fields = "fp8", ("codes", "scale", "scale")
@@ -37,8 +36,6 @@ def gather_rows(w: Weight, layer: jax.Array, ids: jax.Array) -> jax.Array:
         case _:
             kind, fields = "plain", ("values", "values", "values")
     arrays = [w.arrays[field] for field in fields]
-    if kind == "plain" and not jnp.issubdtype(arrays[0].dtype, jnp.floating):
-        return reference.gather_rows(w, layer, ids)
     rows, k = w.shape
     block = min(COLUMNS, 1 << (k - 1).bit_length())
     (out,) = launch(

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from dgpp.kernels.gpu.rounding import to_bf16
-from dgpp.kernels.linear.triton_decode import e4m3
+from dgpp.kernels.linear.triton_decode import E2M1, decode_pairs, e4m3
 from dgpp.kernels.linear.triton_product import power_of
 
 PLAIN = tl.constexpr(0)  # numbers
@@ -41,9 +41,8 @@ def table_rows(
         y = tl.load(payload + row * K + k, mask=there).to(tl.float32)
     else:
         if KIND >= NVFP4_TIMES:
-            byte = tl.load(payload + row * (K // 2) + k // 2, mask=there, other=0).to(tl.int32)
-            code = byte >> (k % 2 * 4)
-            x = e4m3((((code & 8) << 4) | ((code & 7) << 2)).to(tl.uint8)).to(tl.float32) * 64.0
+            low, high = decode_pairs(tl.load(payload + row * (K // 2) + k // 2, mask=there, other=0), E2M1)
+            x = tl.where(k % 2 == 0, low, high).to(tl.float32) * 64.0
             s = e4m3(tl.load(scale + row * (K // GROUP) + k // GROUP, mask=there, other=0)).to(tl.float32)
             number = tl.load(total + place)
             s = s * number if KIND == NVFP4_TIMES else tl.div_rn(s, tl.broadcast_to(number, (BLOCK,)))

@@ -8,20 +8,7 @@ from typing import Any
 import numpy as np
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from dgpp.kernels.gpu.launch import Out
-
-NAMES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "float32": "fp32",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint32": "u32",
-}
-"""Triton's names of the dtypes that kernels meet."""
+from dgpp.kernels.gpu.launch import NAMES, Out
 
 
 class _Memory:

@@ -17,13 +17,24 @@ from typing import Any
 import jax
 import numpy as np
 
+from dgpp.kernels.gpu.ptx import ptx
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ASSEMBLY = not INTERPRETED
 """Whether kernels may use inline PTX; the interpreter runs their plain forms, which have the same bits."""
 
-TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32", "int32": "*i32", "uint8": "*u8", "int8": "*i8"}
-TYPES |= {"uint32": "*u32", "int16": "*i16", "uint16": "*u16", "int64": "*i64"}
-"""Triton's names of pointers to arrays."""
+NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint32": "u32",
+}
+"""Triton's names of the dtypes that kernels meet."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,11 @@ class Out:
     shape: tuple[int, ...]
     dtype: Any
     alias: int | None = None
+
+
+def pointer_to(array: Any) -> str:
+    """Triton's name of the type of a pointer to the elements of an array."""
+    return "*" + NAMES[np.dtype(array.dtype).name]
 
 
 def architecture() -> str:
@@ -70,13 +86,11 @@ def launch(
             return interpret(kernel, [np.asarray(value) for value in values], outs, grid, constants)
 
         return tuple(jax.pure_callback(host, tuple(shapes), *arguments))
-    from dgpp.kernels.gpu.ptx import ptx
-
-    arrays: list[Any] = [*arguments, *shapes]
-    types = [TYPES[np.dtype(array.dtype).name] for array in arrays]
+    types = [pointer_to(array) for array in (*arguments, *shapes)]
     made = ptx(kernel, types, constants, architecture=architecture(), warps=warps, stages=stages)
-    numbers = dict(zip(("grid_x", "grid_y", "grid_z"), (*grid, 1, 1), strict=False))
-    numbers |= {"block_x": made.threads, "block_y": 1, "block_z": 1, "shared_mem_bytes": made.shared}
+    x, y, z = (*grid, 1, 1)[:3]
+    numbers = {"grid_x": x, "grid_y": y, "grid_z": z, "block_x": made.threads, "block_y": 1, "block_z": 1}
+    numbers["shared_mem_bytes"] = made.shared
     call = jax.ffi.ffi_call(
         "__gpu$xla.gpu.ptx",
         shapes,

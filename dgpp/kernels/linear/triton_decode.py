@@ -212,8 +212,8 @@ def level(index: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def decode_pairs(codes: tl.tensor, CODE: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6. The plain
-    form of `decode_words`."""
+    """(low, high): the operands of the low and the high nibbles of bytes; E2M1 times 2^-6. The plain form of
+    `decode_words`."""
     if CODE == NF4:
         low = level(codes & 0xF)
         high = level(codes >> 4)

@@ -19,7 +19,6 @@ from dgpp.kernels.rows import Rows
 from dgpp.kernels.stored import add_bf16
 
 WARPS = 4
-ROW_WARPS = 4  # of a program that sums a whole row
 MOST_ROWS = 64
 HALVINGS = 3  # of a row at most, between numbers that a thread holds,
 SPAN = 256  # and the columns that then lie across a warp
@@ -69,7 +68,7 @@ def _normed(
     count, d = h.shape
     given = plan(feeds, count, ((0, d),))
     all_levels = (d - 1).bit_length()
-    levels = max(all_levels - HALVINGS, min(all_levels, (ROW_WARPS * SPAN).bit_length() - 1))
+    levels = max(all_levels - HALVINGS, min(all_levels, (WARPS * SPAN).bit_length() - 1))
     values = weight.arrays["values"]
     sums = Out((1,), h.dtype) if leaves is None else Out(h.shape, h.dtype)
     fixed = (weight.place(layer), given.bounds, rows.used)
@@ -80,8 +79,8 @@ def _normed(
         given.grid,
         {"LAYERS": values.size // d, "R": count, "D": d, "LEAVES": leaves is not None, "EPS": eps, "CENTRED": centred}
         | given.constants
-        | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels), "WARPS": ROW_WARPS, "ASM": ASSEMBLY},
-        warps=ROW_WARPS,
+        | {"CHUNK": 1 << levels, "LEVELS": levels, "SPAN": min(SPAN, 1 << levels), "WARPS": WARPS, "ASM": ASSEMBLY},
+        warps=WARPS,
         stages=1,
     )
     return h if leaves is None else total, given.fed(out, *operand)

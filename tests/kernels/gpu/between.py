@@ -25,6 +25,8 @@ from dgpp.kernels.recurrence import DeltaState
 from dgpp.kernels.recurrence.inputs import DeltaInputs
 from dgpp.kernels.rows import Phase, Rows
 from tests.kernels.same import assert_same_bits
+from tests.kernels.test_gather import FORMATS as TABLES
+from tests.kernels.test_gather import table
 
 RNG = np.random.default_rng(5)
 TRITON, REFERENCE = select("triton"), select("reference")
@@ -254,17 +256,11 @@ def delta_inputs() -> None:
 def gather_rows() -> None:
     """Of every format of a table, alone and in a stack, with numbers of rows that are not in it."""
     ids = np.array([[0, 36, 7], [-1, 1, 40]], np.int32)
-    values = RNG.standard_normal((37, 80)).astype(np.float32) * 3
-    for name in ("bf16", "f16", "f32", "fp8_tensor", "fp8_tensor_f32", "nvfp4", "nvfp4_divisor", "mxfp8"):
-        kind = format_named(name)
-        table = values[:, :64] if name == "mxfp8" else values
-        one = kind.load(kind.encode(table), table.shape)
-        held = {field: np.asarray(one[field]) for field in kind.arrays(table.shape) if field in one}
-        for stacked in (False, True):
-            arrays = {field: np.stack([np.zeros_like(x), x]) if stacked else x for field, x in held.items()}
-            w = Weight(arrays, kind.loads_as, table.shape)
+    for name in TABLES:
+        for layers in (0, 2):
+            w, _ = table(name, layers, k=96)  # no power of two
 
-            def run(ops: Any, w: Any, ids: Any, layer: int = int(stacked)) -> Any:
+            def run(ops: Any, w: Any, ids: Any, layer: int = max(0, layers - 1)) -> Any:
                 return ops.gather_rows(w, jnp.int32(layer), ids)
 
             with jax.default_device(jax.devices("cpu")[0]):
