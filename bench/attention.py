@@ -11,7 +11,7 @@ import collections
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,15 +193,14 @@ def shape_rows(shape: Shape, rows: int, context: int, read_gbps: float, clock: f
     return made
 
 
-def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
+def rows_of(read_gbps: float, clock: float, stop: float) -> Iterator[Row]:
     """All rows of the record; no shape is begun after `stop`, of `time.monotonic`."""
-    rate, found = matmul_rate(), []
+    rate = matmul_rate()
     print(f"matmul, bf16: {rate / 1e12:.0f} TFLOP/s", flush=True)
     for shape in (SHAPES[0], SPARSE, *SHAPES[1:]):
         if time.monotonic() > stop:
             break
         for rows, context in shape.decode:
-            found += shape_rows(shape, rows, context, read_gbps, clock)
+            yield from shape_rows(shape, rows, context, read_gbps, clock)
         if shape.prefill:
-            found += shape_rows(shape, *PREFILL, read_gbps, clock, rate)
-    return found
+            yield from shape_rows(shape, *PREFILL, read_gbps, clock, rate)

@@ -34,7 +34,7 @@ from dgpp.lab.goldens.device import DEVICE_CASES, STEPS
 PARALLEL_SECONDS = 240  # of all that runs side by side, where something is timed behind it
 DECODE_SECONDS = 220
 KERNELS_SECONDS = 170
-STATE_SECONDS = 120
+STATE_SECONDS = 240
 COUNTERS_SECONDS = 90
 TIMED = ("decode", "kernels", "state", "counters")
 GRACE_SECONDS = 5  # of a limit, to end in order

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -175,9 +175,8 @@ def row_of(
     return row
 
 
-def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
+def rows_of(read_gbps: float, clock: float, stop: float) -> Iterator[Row]:
     """All rows of the record, while others are compiled; no mixture is begun after `stop`, a monotonic time."""
-    found = []
     cases = [(m, format) for m in MIXTURES for format in m.formats]
     with ThreadPoolExecutor(THREADS) as pool:
         made = {(*case, rows): pool.submit(built, *case, rows) for case in cases for rows in ROWS}
@@ -189,5 +188,4 @@ def rows_of(read_gbps: float, clock: float, stop: float) -> list[Row]:
             opened, closed = weights_of(m, format)
             for rows in ROWS:
                 calls = made.pop((m, format, rows)).result()
-                found += rows_at(m, opened, closed, rows, calls, read_gbps, clock)
-    return found
+                yield from rows_at(m, opened, closed, rows, calls, read_gbps, clock)

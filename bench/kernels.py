@@ -18,7 +18,7 @@ import functools
 import importlib.metadata
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -119,19 +119,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gbps, rows = memory["gbps"], [int(count) for count in options.rows]
     print(f"memory, read: {gbps:.0f} GB/s, {architecture()} at {clock / 1e6:.0f} MHz", flush=True)
     found = [memory | {"fraction": 1.0}]
-    if options.state:
-        found += attention.rows_of(gbps, clock, stop)
-        found += [delta_row(count, False, gbps) for count in (1, 16)]
-        found += [delta_row(2048, True, gbps)]
-        found += [likeliest_row(count, gbps) for count in (1, 16)]
-    if options.experts:
-        found += experts.rows_of(gbps, clock, stop)
-    if options.partners:
-        found += linear.partner_rows(rows, gbps, clock)
     extra = {name: importlib.metadata.version(name) for name in ("triton", "torch")}
     extra["SM clock"] = f"{clock / 1e6:.0f} MHz"
     written = time.monotonic()
-    for row in linear.linear_rows(gbps, clock, stop, options.formats, rows):
+
+    def measured() -> Iterator[Row]:
+        if options.experts:
+            yield from experts.rows_of(gbps, clock, stop)
+        if options.state:
+            yield from (delta_row(count, count > 64, gbps) for count in (1, 16, 2048))
+            yield from (likeliest_row(count, gbps) for count in (1, 16))
+            yield from attention.rows_of(gbps, clock, stop)
+        if options.partners:
+            yield from linear.partner_rows(rows, gbps, clock)
+        yield from linear.linear_rows(gbps, clock, stop, options.formats, rows)
+
+    for row in measured():
         found.append(row)
         if options.record and time.monotonic() > written + RECORD_SECONDS:
             write_record(options.name, found, device="h200", extra=extra)

@@ -11,6 +11,7 @@ from typing import Any
 NEWEST = 90
 """The PTX version that drivers of CUDA 13.0 read; Triton writes what its own assembler reads."""
 ALIGNED = 16  # bytes: what every array begins at a multiple of
+STATIC = 48 << 10  # bytes of shared memory that a kernel may declare
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Ptx:
 
     name: str
     text: str
-    shared: int  # bytes of shared memory
+    shared: int  # bytes of shared memory, above those that the text declares
     threads: int  # of a program
 
 
@@ -46,7 +47,8 @@ def _ptx(
     meta = made.metadata
     if meta.global_scratch_size or meta.profile_scratch_size:
         raise ValueError(f"{meta.name}: a kernel that takes scratch memory of Triton's cannot be launched")
-    return Ptx(meta.name, bare(made.asm["ptx"], meta.name, len(types)), meta.shared, 32 * meta.num_warps)
+    text, asked = declared(bare(made.asm["ptx"], meta.name, len(types)), meta.shared)
+    return Ptx(meta.name, text, asked, 32 * meta.num_warps)
 
 
 def compiled(
@@ -91,3 +93,16 @@ def bare(text: str, name: str, count: int) -> str:
         if re.search(rf"\b{re.escape(parameter.split()[-1])}\b", rest):
             raise ValueError(f"{name} reads {parameter.split()[-1]}, which a launch does not give it")
     return rest
+
+
+def declared(text: str, shared: int) -> tuple[str, int]:
+    """PTX that declares its shared memory where it may, and the bytes that a launch is to ask for besides.
+
+    XLA takes a launch that asks for shared memory as one that wants all of it: the multiprocessor is left with the
+    least of first-level cache. Kernels of little shared memory read numbers of groups through that cache, a word of
+    many rows at a time, and would fetch each line several times.
+    """
+    if not 0 < shared <= STATIC:
+        return text, shared
+    found, count = re.subn(r"\.extern (\.shared [^;\[]*)\[\]", rf"\1[{shared}]", text)
+    return (found, 0) if count == 1 else (text, shared)

@@ -38,26 +38,28 @@ RAW_STEP = 64
 RAW_STAGES = 3
 
 # From the words of two pieces of a row: sign and mantissa bytes of columns 0 to 3 and 4 to 7, codes, and e0 << 7. The
-# bfloat16 values at each column, those of the two pieces together. `keep` is 0 for an escape.
+# bfloat16 values at each column, those of the two pieces together. `keep` is 0 for an escape. The exponent is moved to
+# its place and added by one multiply-add, which keeps the unit for bits and bytes free.
 _VALUES = tl.constexpr(
     """
 {
-.reg .b32 byte, code, keep, escape, base;
-.reg .b32 codes<2>;
-mov.b32 escape, 0x07800780;
+.reg .b32 byte, code, keep, base;
+.reg .b32 codes<4>, escape<2>;
+mov.b32 escape0, 0x000F000F;
+mov.b32 escape1, 0x00F000F0;
 prmt.b32 base, $14, $15, 0x5410;
 prmt.b32 codes0, $12, $13, 0x5410;
-prmt.b32 codes1, $12, $13, 0x7632;
+prmt.b32 codes2, $12, $13, 0x7632;
+shr.u32 codes1, codes0, 8;
+shr.u32 codes3, codes2, 8;
 """
     + "".join(
         f"""
 prmt.b32 byte, ${8 + 2 * (j // 4)}, ${9 + 2 * (j // 4)}, {("0x4400", "0x5511", "0x6622", "0x7733")[j % 4]};
-{("shl.b32", "shl.b32", "shr.u32", "shr.u32")[j % 4]} code, codes{j // 4}, {(7, 3, 1, 5)[j % 4]};
-and.b32 code, code, escape;
-set.ne.u32.f16x2 keep, code, escape;
-and.b32 code, code, keep;
+and.b32 code, codes{j // 2}, escape{j % 2};
+set.ne.u32.f16x2 keep, code, escape{j % 2};
+mad.lo.u32 code, code, {(1 << 7, 1 << 3)[j % 2]}, base;
 lop3.b32 byte, byte, 0x807F807F, code, 0xEA;
-add.u32 byte, byte, base;
 and.b32 ${j}, byte, keep;
 """
         for j in range(8)

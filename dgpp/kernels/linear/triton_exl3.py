@@ -11,6 +11,7 @@ order. Then `finish` adds the parts of a sum over all of K and transforms the ou
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -58,23 +59,25 @@ def words(rate: float) -> int:
     return -(-(most + behind(rate)[0] + 16) // 32)
 
 
-def _state(register: str, low: str, high: str, shift: int) -> str:
-    """PTX: the 16 bits of (high, low) above `shift`."""
-    if shift >= 32:
-        return _state(register, high, "none", shift - 32)
-    if shift == 16:
-        return f"shr.u32 {register}, {low}, 16;\n"
-    if shift < 16:
-        cut = f"bfe.u32 {register}, {low}, {shift}, 16;\n"
-        return cut if shift else f"and.b32 {register}, {low}, 0xFFFF;\n"
-    return f"shf.r.clamp.b32 {register}, {low}, {high}, {shift};\nand.b32 {register}, {register}, 0xFFFF;\n"
+def windows(shifts: Sequence[int]) -> dict[int, int]:
+    """For each shift the place of a word that holds the 16 bits above it at byte 0, 1 or 2. Words at 0 and 32 are
+    there; of the others there are as few as can be."""
+    found: dict[int, int] = {}
+    for first in (0, 32, *sorted(shifts)):
+        if first not in found:
+            found |= {at: first for at in (first, first + 8, first + 16) if at in shifts and at not in found}
+    return found
+
+
+CUT = {0: "and.b32 {}, {}, 0xFFFF;\n", 8: "prmt.b32 {}, {}, none, 0x4421;\n", 16: "shr.u32 {}, {}, 16;\n"}
+"""PTX that takes the 16 bits above a shift out of a word."""
 
 
 @functools.cache
 def assembly(rate: float, book: str) -> str:
     """PTX that decodes two tiles' words to the float16 pairs of 8 positions; words come last first, then the shift."""
     count, bits = words(rate), round(EACH * rate)
-    text = "{\n.reg .b32 none, a, b, factor, offset;\n.reg .b32 low<2>, high<2>;\n"
+    text = "{\n.reg .b32 none, a, b, factor, offset;\n.reg .b32 low<2>, high<2>, top<2>;\n"
     text += ".reg .b16 lower, upper, sum_a, sum_b;\nmov.b32 none, 0;\n"
     if book == "mul1":
         text += "mov.b32 factor, 0x1EEE1EEE;\nmov.b32 offset, 0xC931C931;\n"
@@ -86,17 +89,22 @@ def assembly(rate: float, book: str) -> str:
             text += f"shf.r.clamp.b32 high{tile}, {word[1]}, {word[2]}, {shift};\n"
         else:
             text += f"mov.b32 low{tile}, {word[0]};\nmov.b32 high{tile}, {word[1]};\n"
-    if count == 3:
-        text += ".reg .b32 top<2>;\n"
-        for tile in range(2):
-            third = f"${EACH + 4 + tile}"
-            text += f"shr.u32 top{tile}, {third}, {shift};\n" if bits % 32 else f"mov.b32 top{tile}, {third};\n"
-    for j, shift_ in enumerate(behind(rate)):
+        third = f"${EACH + 4 + tile}" if count == 3 else "none"
+        text += f"shr.u32 top{tile}, {third}, {shift};\n" if bits % 32 else f"mov.b32 top{tile}, {third};\n"
+    shifts, begun = behind(rate), {0: "low", 32: "high"}
+    found = windows(shifts)
+    for j, above in enumerate(shifts):
+        place = found[above]
+        if place not in begun:
+            begun[place] = f"from{place}_"
+            text += f".reg .b32 from{place}_<2>;\n"
+            inside = max(at for at in found if found[at] == place) % 32 + 16 <= 32
+            for tile in range(2):
+                low, high = (f"low{tile}", f"high{tile}") if place < 32 else (f"high{tile}", f"top{tile}")
+                high = "none" if inside else high  # a word that nobody reads is not made
+                text += f"shf.r.clamp.b32 from{place}_{tile}, {low}, {high}, {place % 32};\n"
         for tile, register in enumerate("ab"):
-            low, high = f"low{tile}", f"high{tile}"
-            if shift_ >= 32:
-                low, high = high, f"top{tile}" if count == 3 else "none"
-            text += _state(register, low, high, shift_ % 32)
+            text += CUT[above - place].format(register, f"{begun[place]}{tile}")
             if book == "mul1":
                 text += f"mul.lo.u32 {register}, {register}, {MARKERS['mul1']};\n"
                 text += f"dp4a.u32.u32 {register}, {register}, 0x01010101, 0x6400;\n"

@@ -32,6 +32,17 @@ def test_the_kernel_computes_what_it_should(format: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.parametrize("rate", [1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8])
+def test_every_state_of_exl3_lies_in_the_word_that_it_is_taken_from(rate: float) -> None:
+    from dgpp.kernels.linear.triton_exl3 import CUT, behind, windows
+
+    found = windows(behind(rate))
+    assert set(found) == set(behind(rate))
+    assert {at - place for at, place in found.items()} <= set(CUT)
+    if rate in (2, 4):  # seven states are above others, and share words that are made for them
+        assert len(set(found.values()) - {0, 32}) == 3
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("format", ["bf12", "nf4i8", "mixed346_3", "exl3_2.5_mul1", "gptq_int4_g32_asym_v2"])
 def test_escapes_raw_rows_and_what_is_no_number_on_a_device(format: str) -> None:

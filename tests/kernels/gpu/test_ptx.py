@@ -47,7 +47,6 @@ def test_a_kernel_takes_its_arrays_and_nothing_else(architecture: str) -> None:
     launch, found = made(architecture)
     assert found.name == "product"
     assert found.threads == 32 * launch.warps
-    assert found.shared > 0
     entry = re.search(r"\.entry\s+product\(([^)]*)\)", found.text)
     assert entry is not None
     assert entry[1].count(".param") == len(launch.types)
@@ -107,3 +106,25 @@ def test_a_call_is_one_custom_call_that_shares_the_memory_it_should() -> None:
     assert "grid_x = 5 : i32" in text
     assert "block_x = 128 : i32" in text
     assert "operand_index = 1" in text
+
+
+@pytest.mark.parametrize(("shared", "asked"), [(0, 0), (1, 0), (48 << 10, 0), ((48 << 10) + 16, (48 << 10) + 16)])
+def test_shared_memory_is_declared_where_it_may_be(shared: int, asked: int) -> None:
+    from dgpp.kernels.gpu.ptx import declared
+
+    text = ".extern .shared .align 16 .b8 global_smem[];\nmov.b32 %r1, global_smem;\n"
+    found, left = declared(text, shared)
+    assert left == asked
+    assert found == (text if left or not shared else text.replace(".extern ", "").replace("[]", f"[{shared}]"))
+
+
+def test_text_without_the_variable_of_triton_is_asked_for_its_memory() -> None:
+    from dgpp.kernels.gpu.ptx import declared
+
+    assert declared("ret;\n", 64) == ("ret;\n", 64)
+
+
+def test_a_product_of_little_shared_memory_asks_for_none() -> None:
+    _, found = made()
+    assert found.shared == 0
+    assert re.search(r"^\.shared .*global_smem\[\d+\];$", found.text, re.M)
