@@ -212,7 +212,8 @@ def expert_launches(format: str, rows: int, architecture: str) -> dict[str, Laun
 
 
 def expert_rows(format: str, rows: int, architecture: str) -> list[dict[str, Any]]:
-    """Rows of the record: the products of both ops at one number of rows."""
+    """Rows of the record: the products of both ops at one number of rows. Leaves follow each other in one loop, so its
+    instructions hold those that end a leaf, which most steps skip."""
     found = []
     for op, launch in expert_launches(format, rows, architecture).items():
         made = compiled(launch, architecture)

@@ -103,7 +103,8 @@ def grouped(
             at = tl.load(layer_2)
     matrix = tl.minimum(tl.maximum(at, 0), LAYERS - 1).to(tl.int64) * HELD + expert
     total = tl.zeros((BN, BR), tl.float32)
-    for i in range(LEAVES if IN_TURN else 1):
+    # One loop with that of the steps, so that the next leaf's weights are under way while one ends: few steps each.
+    for i in tl.range(LEAVES if IN_TURN else 1, flatten=True):
         if IN_TURN:
             leaf = i
         y = tile(

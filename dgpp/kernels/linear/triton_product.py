@@ -135,7 +135,7 @@ def largest_of(
 
 @triton.jit
 def several(scale: tl.tensor, columns: tl.tensor, end: tl.tensor, TAIL: tl.constexpr) -> tl.tensor:
-    """[BN, columns]: scales of the rows, 0 past the end."""
+    """[BN, columns]: scales of the rows, or words of them, 0 past the end."""
     if TAIL:
         found = tl.load(scale[:, None] + columns[None, :], mask=columns[None, :] < end, other=0)
     else:
@@ -162,6 +162,7 @@ def piece(
     LIFT: tl.constexpr,
     WORDS: tl.constexpr,
     PAIRED: tl.constexpr,  # whether the scales of a step's two groups are one pair of columns, from an even one on
+    EVEN: tl.constexpr,  # whether pieces begin at even columns of scales, and rows have an even number of them
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
@@ -174,9 +175,9 @@ def piece(
     ASM: tl.constexpr,
 ) -> tl.tensor:
     """acc + the finished sum of one piece times its scale, by a fused multiply-add."""
-    k = tl.arange(0, EACH // BYTES) * BYTES
+    k = tl.arange(0, EACH // BYTES)
     if TAIL:
-        codes = tl.load(w, mask=k[None, :] < left, other=0)
+        codes = tl.load(w, mask=k[None, :] < left // BYTES, other=0)
     else:
         codes = tl.load(w)
     if CODE == BF16:
@@ -199,9 +200,10 @@ def piece(
             most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
             power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
             s = power.to(tl.float32, bitcast=True).to(tl.float16)
-        elif ASM and not TAIL and COLUMNS % 2 == 0:
-            two = scale.to(tl.pointer_type(tl.int16))[:, None] + (at // (2 * SCALE_WIDTH) + tl.arange(0, PER // 2))
-            s = e4m3_words(tl.load(two), BN, PER)
+        elif ASM and EVEN:
+            twos = at // (2 * SCALE_WIDTH) + tl.arange(0, PER // 2)
+            s = several(scale.to(tl.pointer_type(tl.int16)), twos, tl.cdiv(end, 2), TAIL)
+            s = e4m3_words(s, BN, PER)
         else:
             s = e4m3(several(scale, every, end, TAIL))
         s = spread(s, BN, EACH, UNIT, RUN, SCALE_WIDTH // PLANES)
@@ -279,6 +281,7 @@ def tile(
     EACH: tl.constexpr = WIDTH // COUNT
     GROUP: tl.constexpr = BK // COUNT
     WORDS: tl.constexpr = GROUP == 4 * SCALE_WIDTH and COLUMNS % 4 == 0 and not TAIL and ALIGN % GROUP == 0
+    EVEN: tl.constexpr = COLUMNS % 2 == 0 and ALIGN % (2 * SCALE_WIDTH) == 0
     PAIRED: tl.constexpr = COUNT == 2 and GROUP == SCALE_WIDTH and not TAIL and ALIGN % BK == 0
     LIFT: tl.constexpr = (15 if CODE == E2M1 else 7) if SCALE == E8M0 and GROUP > SCALE_WIDTH else 0
     k = tl.arange(0, EACH)
@@ -321,7 +324,7 @@ def tile(
             acc = piece(
                 acc, w_at + (i * WIDTH + j * EACH) // BYTES, x_at + i * WIDTH + j * EACH, live,
                 u_at + (i * COUNT + j) * RPAD, s_at, at, at + j * GROUP, left - j * EACH, end,
-                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, TAIL, CODE, PLANES, BYTES, BN, BR,
+                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, EVEN, TAIL, CODE, PLANES, BYTES, BN, BR,
                 EACH, UNIT, RUN, ASM,
             )  # fmt: skip
 
