@@ -103,7 +103,7 @@ def grouped(
             at = tl.load(layer_2)
     matrix = tl.minimum(tl.maximum(at, 0), LAYERS - 1).to(tl.int64) * HELD + expert
     total = tl.zeros((BN, BR), tl.float32)
-    # One loop with that of the steps, so that the next leaf's weights are under way while one ends: few steps each.
+    # One loop with that of the steps: leaves of few steps would wait for their first weights one after the other.
     for i in tl.range(LEAVES if IN_TURN else 1, flatten=True):
         if IN_TURN:
             leaf = i

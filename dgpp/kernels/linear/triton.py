@@ -25,7 +25,7 @@ from dgpp.kernels.linear.arguments import check_linear, check_weight
 from dgpp.kernels.linear.fed import Fed, Feed, bare
 from dgpp.kernels.linear.parts import summed
 from dgpp.kernels.linear.ranges import Ranges
-from dgpp.kernels.linear.triton_form import bounds_of, common_length, count_of, fed, form_of, operand_in, steps_of
+from dgpp.kernels.linear.triton_form import bounds_of, common_length, count_of, fed, form_of, operand_in, step_of
 from dgpp.kernels.linear.triton_hadamard import rotated
 from dgpp.kernels.linear.triton_matrices import product
 from dgpp.kernels.linear.triton_own import own_kernel
@@ -183,7 +183,7 @@ def _beside_constants(
 ) -> dict[str, Any]:
     """The constants of `triton_matrices.beside`: its steps take no more shared memory than those of the tile."""
     stacks = [w.arrays["values"].shape[0] if check_weight("linear", w) else 1 for w, _ in beside]
-    stage = tile.columns * tile.bytes * (2 if found.code == "f16" else 1) + 2 * tile.rows * steps_of(found, tile)
+    stage = tile.columns * tile.bytes * (2 if found.code == "f16" else 1) + 2 * tile.rows * step_of(found, tile, ranges)
     step = 1 << (stage // (2 * (tile.columns + tile.rows))).bit_length() - 1
     constants = {f"B_{i}": n for i, n in enumerate(sizes)}
     constants |= {f"BESIDE_LAYERS_{i}": n for i, n in enumerate([*stacks, *[1] * (MOST_BESIDE - len(stacks))])}
@@ -205,7 +205,7 @@ def operand_of(
 ) -> Operand:
     """The operand of rows x bfloat16 [R, K]. Every `each` of them count as one of `used`."""
     rows, k = x.shape
-    step, form = steps_of(found, tile), form_of(found, tile, rows, ranges)
+    step, form = step_of(found, tile, ranges), form_of(found, tile, rows, ranges)
     constants = {
         "K": k,
         "R": rows,
@@ -222,7 +222,7 @@ def operand_of(
         "LAST": LASTS.index(found.last),
         "UNIT": form.unit if form else 0,
         "RUN": form.run if form else 1,
-        "COUNT": count_of(found, tile),
+        "COUNT": count_of(found, tile, ranges),
         "STAGES": tile.stages,
         "BN": tile.columns,
         "BR": tile.rows,

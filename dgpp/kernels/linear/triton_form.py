@@ -5,6 +5,7 @@ Kernels that produce rows write this form themselves for the matrices they feed;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,9 @@ from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 LARGEST_UNIT = 64  # columns over which an operand is reordered at most
 RUNS = {"sm_90": 2}  # neighbours along K that the matrix instruction takes together, see `triton_decode`
 LARGEST_RUN = 4
-LARGEST_COUNT = 2  # groups in one step at most
+LARGEST_COUNT = 2  # groups in one step at most; but
+LARGEST_STEP = 256  # columns, where so many groups are needed for steps that end with every range; and
+EVEN_ROWS = 16  # rows of a tile up to which there are: with more the groups' sums take all registers
 PREPARE_WARPS = 8
 
 
@@ -77,25 +80,30 @@ def common_length(ranges: Ranges) -> int:
     return length if even else 0
 
 
-def steps_of(found: Recipe, tile: Tile) -> int:
-    """Weights along K in one step of the product kernel: except for bfloat16 one or two groups."""
-    size = 2 if found.code in ("bf16", "f16") else 1
-    step = tile.bytes // size * found.planes
-    return step if found.code == "bf16" else min(max(step, found.group), LARGEST_COUNT * found.group)
+def count_of(found: Recipe, tile: Tile, ranges: Ranges) -> int:
+    """Groups in one step: those of the tile, or others that divide every range where those do not."""
+    if found.code == "bf16":
+        return 1
+    size = 2 if found.code == "f16" else 1
+    count = min(max(tile.bytes // size * found.planes // found.group, 1), LARGEST_COUNT)
+    groups = math.gcd(*(stop - start for start, stop in ranges))
+    if groups % found.group or groups // found.group % count == 0 or tile.rows > EVEN_ROWS:
+        return count
+    return max(n for n in range(1, LARGEST_STEP // found.group + 1) if groups // found.group % n == 0)
 
 
-def count_of(found: Recipe, tile: Tile) -> int:
-    """Groups in one step."""
-    return 1 if found.code == "bf16" else steps_of(found, tile) // found.group
+def step_of(found: Recipe, tile: Tile, ranges: Ranges) -> int:
+    """Weights along K in one step of the product kernel: except for bfloat16 whole groups."""
+    return tile.bytes // 2 if found.code == "bf16" else count_of(found, tile, ranges) * found.group
 
 
 def form_of(found: Recipe, tile: Tile, rows: int, ranges: Ranges) -> Form | None:
     """The form in which a product of `rows` rows over `ranges` reads them; None for bfloat16 as it is."""
     if found.code == "bf16":
         return None
-    step = steps_of(found, tile)
+    step = step_of(found, tile, ranges)
     width = step // found.planes
-    unit = 0 if found.code == "f16" else min(LARGEST_UNIT, width // count_of(found, tile))
+    unit = 0 if found.code == "f16" else min(LARGEST_UNIT, found.group // found.planes)
     run = min(RUNS.get(architecture(), LARGEST_RUN), unit // 8)
     longest = max(stop - start for start, stop in ranges)
     padded = -(-longest // step) * width

@@ -22,6 +22,8 @@ RNG = np.random.default_rng(0)
 CASES = (
     (20, 1088, 3, ((0, 1088),)),
     (70, 320, 17, ((0, 128), (128, 160), (160, 320))),
+    (20, 640, 3, tuple((i, i + 160) for i in range(0, 640, 160))),  # whole groups, an odd number of them
+    (20, 288, 3, ((0, 96), (96, 192), (192, 288))),
 )
 FORMATS = (
     *("bf16", "f16", "fp8_block128_bf16", "fp8_block32_e8m0", "fp8_channel", "fp8_tensor", "nvfp4", "nvfp4_divisor"),
