@@ -6,6 +6,7 @@ import jax
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.launch import Out, launch
 
 COLUMNS = 4096  # of one program at most
@@ -33,7 +34,7 @@ def write_rows(
     keep = (row < tl.load(used)) & (tl.load(last + row) - row < DEPTH)
     mine = tl.load(slot + row)
     if keep & (mine >= 0) & (mine < S):
-        place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1).to(tl.int64)
+        place = clamped(tl.load(layer), L).to(tl.int64)
         j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         past = tl.maximum(tl.load(position + row), 0) % DEPTH
         value = tl.load(x + row.to(tl.int64) * N + j, mask=j < N)

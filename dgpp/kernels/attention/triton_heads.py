@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.parts import added
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
 from dgpp.kernels.gpu.tree import tree_rows
@@ -40,7 +41,7 @@ def heads_of_row(
     group = tl.program_id(1)
     queries: tl.constexpr = (H + HEADS - 1) // HEADS
     d = tl.arange(0, DIM)[None, :]
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+    place = clamped(tl.load(layer), LAYERS)
     if group < queries:
         head = group * HEADS + tl.arange(0, HEADS)[:, None]
         at = row.to(tl.int64) * (2 * H * DIM) + head * (2 * DIM) + d

@@ -19,6 +19,7 @@ import triton.language as tl
 
 from dgpp.kernels.attention.triton_places import load_rows, places_of
 from dgpp.kernels.attention.triton_softmax import columns, finished, joined, others, with_block
+from dgpp.kernels.gpu.clamp import clamped
 
 
 @triton.jit
@@ -68,7 +69,7 @@ def attend(
     PARTS: tl.constexpr = (DV + VALUES - 1) // VALUES
     ALIGNED: tl.constexpr = P % BLOCK == 0 and GROUP == 0
     kv = tl.program_id(1) // PARTS
-    plane = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1) * PAGES
+    plane = clamped(tl.load(layer), L) * PAGES
     heads += kv * (H + 1)
     using = tl.load(heads)
     c = tl.arange(0, N)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.linear.triton_decode import e4m3
 
 
@@ -32,7 +33,7 @@ def tile_at(
 @triton.jit
 def page_at(table: tl.tensor, j: tl.tensor, mask: tl.tensor, PAGES: tl.constexpr) -> tl.tensor:
     """Pages number j of a slot, held within the cache."""
-    return tl.minimum(tl.maximum(tl.load(table + j, mask=mask, other=0), 0), PAGES - 1)
+    return clamped(tl.load(table + j, mask=mask, other=0), PAGES)
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def places_of(
     """Where the i-th tokens lie among all tokens of the cache: (a number, int64, what to add to it for each)."""
     start = plane.to(tl.int64) * P
     if ALIGNED:
-        start += tl.minimum(tl.maximum(page, 0), PAGES - 1) * P + block % P
+        start += clamped(page, PAGES) * P + block % P
         place = i - block
     elif GROUP:
         place = tl.load(places + i // GROUP, mask=i < count, other=0) + i % GROUP

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from dgpp.kernels.attention.triton_places import page_at, tile_at
+from dgpp.kernels.gpu.clamp import clamped
 
 _INVERSE_448 = tl.constexpr(1 / 448)
 
@@ -165,8 +166,8 @@ def destination(
     mine = tl.load(slot + row)
     live = (row < tl.load(used)) & (at >= 0) & (at < M * P) & (mine >= 0) & (mine < S)
     page = tl.load(page_table + mine * M + at // P, mask=live, other=0)
-    page = tl.minimum(tl.maximum(page, 0), PAGES - 1)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
+    page = clamped(page, PAGES)
+    place = clamped(tl.load(layer), L)
     return (place * PAGES + page).to(tl.int64) * P + at % P, live
 
 

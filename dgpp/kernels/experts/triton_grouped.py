@@ -12,6 +12,7 @@ import triton.language as tl
 
 from dgpp.kernels.experts.triton_groups import chosen, tile_of
 from dgpp.kernels.gated.triton_gated import swiglu_bf16
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.parts import edges
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_prepare import store_operand
@@ -101,7 +102,7 @@ def grouped(
             scales = scale_2
             behind = last_2
             at = tl.load(layer_2)
-    matrix = tl.minimum(tl.maximum(at, 0), LAYERS - 1).to(tl.int64) * HELD + expert
+    matrix = clamped(at, LAYERS).to(tl.int64) * HELD + expert
     total = tl.zeros((BN, BR), tl.float32)
     # One loop with that of the steps: leaves of few steps would wait for their first weights one after the other.
     for i in tl.range(LEAVES if IN_TURN else 1, flatten=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_decode import E2M1, decode_pairs, e4m3
 from dgpp.kernels.linear.triton_product import power_of
@@ -35,8 +36,8 @@ def table_rows(
     t = tl.program_id(0)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = k < K
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
-    row = place * N + tl.minimum(tl.maximum(tl.load(ids + t), 0), N - 1)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
+    row = place * N + clamped(tl.load(ids + t), N)
     if KIND == PLAIN:
         y = tl.load(payload + row * K + k, mask=there).to(tl.float32)
     else:

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from dgpp.formats import Weight, bf12
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.parts import shares
@@ -206,7 +207,7 @@ def product(
     """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(first + tl.arange(0, BN), N - 1)
@@ -281,7 +282,7 @@ def raw_rows(
 ) -> None:
     """Grid as `product`: the outputs of raw rows. A part of a sum over all of K takes as many columns as its steps."""
     leaf = tl.program_id(2)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.program_id(1) * BN + tl.arange(0, BN)

@@ -23,6 +23,7 @@ from dgpp.formats import Weight, exl3, hadamard
 from dgpp.formats.exl3 import EXL3
 from dgpp.formats.exl3_trellis import CODEBOOKS, MARKERS, new_bits
 from dgpp.formats.registry import format_named
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.parts import shares
@@ -234,7 +235,7 @@ def turn(
     """Grid (RPAD, blocks of K): f16(H128 f16(x * suh) / sqrt(128)), reordered. Rows from `used` on are zeros."""
     row = tl.program_id(0)
     live = row < tl.minimum(tl.load(used), R)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     at = row.to(tl.int64) * K + k
     value = tl.load(x + at, mask=live & (k < K), other=0.0).to(tl.float32)
@@ -260,7 +261,7 @@ def finish(
     BLOCK: tl.constexpr,
 ) -> None:
     """Grid (R, blocks of N, LEAVES): H128 / sqrt(128) of every 128 outputs, times svh."""
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     leaf = tl.program_id(2).to(tl.int64)
     at = (leaf * PARTS * R + tl.program_id(0)) * N + n
@@ -310,7 +311,7 @@ def product(
     """Grid (row tiles, column tiles, leaves), as `triton_matrices.product`."""
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     begin = tl.load(bounds + 2 * leaf)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.triton_decode import BF16, E4M3
 from dgpp.kernels.linear.triton_product import NO_SCALE, NOTHING, TIMES_ROW, tile
@@ -29,7 +30,7 @@ def moved(
     LAST: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """(w, scale, last) where the matrix of the layer begins, an int32 scalar in memory that is clamped to LAYERS."""
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     scale += place * (tl.cdiv(N, SCALE_ROWS) * COLUMNS)
     if LAST == TIMES_ROW:
         last += place * N

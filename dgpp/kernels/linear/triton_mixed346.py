@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from dgpp.formats import Weight, hadamard, mixed346
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.gpu.rounding import to_bf16
 from dgpp.kernels.linear.arguments import check_weight
@@ -261,7 +262,7 @@ def product(
     GROUPS: tl.constexpr = K // _GROUP
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = tl.minimum(first + tl.arange(0, BN), N - 1)

@@ -23,6 +23,7 @@ import triton.language as tl
 from dgpp.formats import Weight, format_named
 from dgpp.formats.gptq import GPTQ
 from dgpp.formats.int8_planes import GROUP
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.launch import ASSEMBLY, Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.parts import shares
@@ -248,7 +249,7 @@ def product(
     PER: tl.constexpr = WIDTH // BK
     leaf = tl.program_id(2)
     first = tl.program_id(1) * BN
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1).to(tl.int64)
+    place = clamped(tl.load(layer), LAYERS).to(tl.int64)
     live = tl.load(used)
     r = tl.program_id(0) * BR + tl.arange(0, BR)
     n = first + tl.arange(0, BN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.gates import sigmoid, silu
 from dgpp.kernels.gpu.parts import added, edges
 from dgpp.kernels.gpu.rounding import reciprocal_root, to_bf16
@@ -162,7 +163,7 @@ def normed_rows(
     live = row < tl.load(used)
     if live:
         start, length = edges(bounds, leaf, LENGTH)
-        place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+        place = clamped(tl.load(layer), LAYERS)
         x += row.to(tl.int64) * D
         leaves += row.to(tl.int64) * D
         j = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
@@ -252,7 +253,7 @@ def gated_heads(
                 new_k, new_v, new_g, L, S, W, K, V, DK, DV, G, KPAD, VPAD, GPAD,
             )  # fmt: skip
         start, length = edges(bounds, leaf, LENGTH)
-        place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+        place = clamped(tl.load(layer), LAYERS)
         j = tl.program_id(2) * BLOCK + tl.arange(0, HEADS)[:, None] * DV + tl.arange(0, DV)[None, :]
         inside = j < length
         at = row.to(tl.int64) * (V * DV) + start + j

@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
+
 
 @triton.jit
 def keep_row(
@@ -39,7 +41,7 @@ def keep_row(
     mine = tl.load(slot + row)
     keep = (row < tl.load(used)) & (tl.load(commits + row) == 0) & (tl.load(last + row) - row < W)
     if keep & (mine >= 0) & (mine < S):
-        place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1).to(tl.int64)
+        place = clamped(tl.load(layer), L).to(tl.int64)
         at = (place * S + mine) * W + tl.maximum(tl.load(position + row), 0) % W
         j = tl.arange(0, KPAD)
         tl.store(new_k + at * (K * DK) + j, tl.load(k + row * (K * DK) + j, mask=j < K * DK), mask=j < K * DK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.exp import exp_f32
 from dgpp.kernels.gpu.gates import sigmoid, silu, softplus
 from dgpp.kernels.gpu.parts import added
@@ -72,10 +73,10 @@ def mixed_rows(
     row = tl.program_id(0)
     group = tl.program_id(1)
     live = row < tl.load(used)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), LAYERS - 1)
+    place = clamped(tl.load(layer), LAYERS)
     if live & (group * HEADS < 2 * K + V):
-        state = tl.minimum(tl.maximum(tl.load(state_layer), 0), STATES - 1)
-        mine = tl.minimum(tl.maximum(tl.load(slot + row), 0), S - 1)
+        state = clamped(tl.load(state_layer), STATES)
+        mine = clamped(tl.load(slot + row), S)
         at = tl.load(position + row)
         begin = tl.load(first + row)
         head = group * HEADS + tl.arange(0, HEADS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.exp import exp_f32
 
 
@@ -66,7 +67,7 @@ def segments(
     one. Padding rows are not written."""
     head = tl.program_id(1)
     mine = tl.program_id(2)
-    place = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1)
+    place = clamped(tl.load(layer), L)
     rows = tl.arange(0, RPAD)
     live_rows = tl.minimum(tl.load(used), R)
     committing = tl.load(commits + rows, mask=rows < R, other=0)

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from dgpp.kernels.attention.triton_places import page_at, tile_at
 from dgpp.kernels.attention.triton_softmax import dot
+from dgpp.kernels.gpu.clamp import clamped
 
 
 @triton.jit
@@ -37,7 +38,7 @@ def scores(
     ASM: tl.constexpr,
 ) -> None:
     """Grid (ceil(R / SPAN), ceil(COUNT / BLOCKS)). FACTOR times the sum of the heads in ascending order."""
-    plane = tl.minimum(tl.maximum(tl.load(layer), 0), L - 1) * PAGES
+    plane = clamped(tl.load(layer), L) * PAGES
     live_rows = tl.minimum(tl.load(used), R)
     d = tl.arange(0, DPAD)
     first = tl.program_id(1) * BLOCKS
