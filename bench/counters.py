@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.device import ONE_BY_ONE
 from bench.shapes import FORMATS, GATE
 from dgpp.ops.records import write_record
 
@@ -42,9 +41,11 @@ def launch(formats: Sequence[str], rows: Sequence[int]) -> None:
     import jax
     import jax.numpy as jnp
 
+    from bench.device import one_by_one
     from bench.random_weights import random_weight
     from dgpp.kernels import select
 
+    one_by_one()
     linear = jax.jit(select("triton").linear)
     for format in formats:
         weight = random_weight(format, LAYERS, GATE.n, GATE.k)
@@ -64,10 +65,7 @@ def counted(formats: Sequence[str], rows: Sequence[int], seconds: float, log: Pa
         command += ["--kernel-name-base", "function", "--kernel-name", "product"]
         command += [sys.executable, "-m", "bench.counters", "--launch", "--formats", ",".join(formats)]
         command += ["--rows", ",".join(map(str, rows))]
-        environment = os.environ | {
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "XLA_FLAGS": ONE_BY_ONE,
-        }
+        environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
         if done.returncode:
             raise RuntimeError(f"ncu: status {done.returncode}: {done.stdout[-300:]} {done.stderr[-600:]}")

@@ -23,8 +23,7 @@ import jax.numpy as jnp
 REPEATS = 9
 WARM_SECONDS = 0.25
 READ_BYTES = 2 << 30
-ONE_BY_ONE = "--xla_gpu_enable_command_buffer="
-"""The flag of XLA for kernels that are launched apart."""
+ONE_BY_ONE = "--xla_gpu_enable_command_buffer="  # the flag of XLA for kernels that are launched apart
 GRAPH_LAUNCH = "cuGraphLaunch"  # what the host's events of a profile are called
 BUSY_CALLS = 1000  # sums of READ_BYTES, about half a second
 

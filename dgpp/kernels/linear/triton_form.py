@@ -25,9 +25,9 @@ from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 LARGEST_UNIT = 64  # columns over which an operand is reordered at most
 RUNS = {"sm_90": 2}  # neighbours along K that the matrix instruction takes together, see `triton_decode`
 LARGEST_RUN = 4
-LARGEST_COUNT = 2  # groups in one step at most; but
-LARGEST_STEP = 256  # columns, where so many groups are needed for steps that end with every range; and
-EVEN_ROWS = 16  # rows of a tile up to which there are: with more the groups' sums take all registers
+LARGEST_COUNT = 2  # groups in one step, where steps of the tile's size end with every range
+LARGEST_STEP = 256  # columns of steps that are made to end with them, in tiles of up to
+EVEN_ROWS = 16  # rows: with more, the sums of so many groups take all registers
 PREPARE_WARPS = 8
 
 
@@ -86,10 +86,10 @@ def count_of(found: Recipe, tile: Tile, ranges: Ranges) -> int:
         return 1
     size = 2 if found.code == "f16" else 1
     count = min(max(tile.bytes // size * found.planes // found.group, 1), LARGEST_COUNT)
-    groups = math.gcd(*(stop - start for start, stop in ranges))
-    if groups % found.group or groups // found.group % count == 0 or tile.rows > EVEN_ROWS:
+    groups, rest = divmod(math.gcd(*(stop - start for start, stop in ranges)), found.group)
+    if rest or groups % count == 0 or tile.rows > EVEN_ROWS:
         return count
-    return max(n for n in range(1, LARGEST_STEP // found.group + 1) if groups // found.group % n == 0)
+    return max(n for n in range(1, LARGEST_STEP // found.group + 1) if groups % n == 0)
 
 
 def step_of(found: Recipe, tile: Tile, ranges: Ranges) -> int:

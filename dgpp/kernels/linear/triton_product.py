@@ -162,7 +162,7 @@ def piece(
     LIFT: tl.constexpr,
     WORDS: tl.constexpr,
     PAIRED: tl.constexpr,  # whether the scales of a step's two groups are one pair of columns, from an even one on
-    EVEN: tl.constexpr,  # whether pieces begin at even columns of scales, and rows have an even number of them
+    BY_TWOS: tl.constexpr,  # whether pieces begin at even columns of scales, and rows have an even number of them
     TAIL: tl.constexpr,
     CODE: tl.constexpr,
     PLANES: tl.constexpr,
@@ -200,7 +200,7 @@ def piece(
             most = largest_of(scale, at, end, PER, SCALE_WIDTH, WORDS)
             power = tl.maximum(s.to(tl.int32) - most[:, None] + (127 + LIFT), 0) << 23
             s = power.to(tl.float32, bitcast=True).to(tl.float16)
-        elif ASM and EVEN:
+        elif ASM and BY_TWOS:
             twos = at // (2 * SCALE_WIDTH) + tl.arange(0, PER // 2)
             s = several(scale.to(tl.pointer_type(tl.int16)), twos, tl.cdiv(end, 2), TAIL)
             s = e4m3_words(s, BN, PER)
@@ -281,7 +281,7 @@ def tile(
     EACH: tl.constexpr = WIDTH // COUNT
     GROUP: tl.constexpr = BK // COUNT
     WORDS: tl.constexpr = GROUP == 4 * SCALE_WIDTH and COLUMNS % 4 == 0 and not TAIL and ALIGN % GROUP == 0
-    EVEN: tl.constexpr = COLUMNS % 2 == 0 and ALIGN % (2 * SCALE_WIDTH) == 0
+    BY_TWOS: tl.constexpr = COLUMNS % 2 == 0 and ALIGN % (2 * SCALE_WIDTH) == 0
     PAIRED: tl.constexpr = COUNT == 2 and GROUP == SCALE_WIDTH and not TAIL and ALIGN % BK == 0
     LIFT: tl.constexpr = (15 if CODE == E2M1 else 7) if SCALE == E8M0 and GROUP > SCALE_WIDTH else 0
     k = tl.arange(0, EACH)
@@ -324,8 +324,8 @@ def tile(
             acc = piece(
                 acc, w_at + (i * WIDTH + j * EACH) // BYTES, x_at + i * WIDTH + j * EACH, live,
                 u_at + (i * COUNT + j) * RPAD, s_at, at, at + j * GROUP, left - j * EACH, end,
-                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, EVEN, TAIL, CODE, PLANES, BYTES, BN, BR,
-                EACH, UNIT, RUN, ASM,
+                SCALE, SCALE_ROWS, SCALE_WIDTH, COLUMNS, LIFT, WORDS, PAIRED, BY_TWOS, TAIL, CODE, PLANES, BYTES, BN,
+                BR, EACH, UNIT, RUN, ASM,
             )  # fmt: skip
 
     y = acc
