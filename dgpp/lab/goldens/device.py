@@ -38,6 +38,7 @@ LINEAR = (
     *("exl3_2_mcg", "exl3_4_mcg", "exl3_5_3inst", "exl3_3_3inst_su", "exl3_8_3inst_su"),
 )
 EXPERTS = ("bf16", "fp8_block128_bf16", "fp8_channel", "nvfp4", "nvfp4_divisor", "mxfp4_deepseek", "mxfp8", "int4_g64")
+TABLES = ("bf16", "fp8_tensor", "mxfp8", "nvfp4", "nvfp4_divisor")
 STEPS = ("qwen35-tiny-dense", "qwen35-tiny-moe", "qwen_flash_next-tiny")
 
 ZERO = np.int32(0)
@@ -402,6 +403,16 @@ def _attention_inputs() -> Built:
     return Built((*parts, w, turn, _rows()), {"rows 7": run}, "rows 7")
 
 
+def _gather() -> Built:
+    def run(format: str, ops: Kernels, given: Any, zero: Any) -> Any:
+        tables, ids = given
+        return ops.gather_rows(tables[format], zero + 1, ids)
+
+    tables = {format: _weight(format, 2, 50, 320) for format in TABLES}
+    ids = _i32([[49, 0, 7, 7, 31], [-1, 50, 2**31 - 1, 12, 1]])
+    return Built((tables, ids), {format: partial(run, format) for format in TABLES}, "nvfp4_divisor")
+
+
 SAME = 2.0**-20
 """Of kernels that have the reference's bits, but for what XLA does with subnormal numbers."""
 SUMMED = 2.0**-12
@@ -427,6 +438,7 @@ _ALL: tuple[Case, ...] = (
     KernelCase("opened", _opened, SUMMED),
     KernelCase("delta_inputs", _delta_inputs, SAME),
     KernelCase("attention_inputs", _attention_inputs, SAME),
+    KernelCase("gather_rows", _gather, SAME),
     *(KernelCase(f"linear-{format}", partial(_linear, format), SUMMED) for format in LINEAR),
 )
 DEVICE_CASES = {case.name: case for case in _ALL}
