@@ -91,7 +91,9 @@ def finished(
     kept = power(top - base_of(new_top), ASM)
     length = length * kept + power(x - base_of(new_top), ASM)
     divisor = columns(tl.where(live, length, 1.0), SWAPPED)
-    quotient = tl.div_rn(sums * columns(kept, SWAPPED), tl.broadcast_to(divisor, sums.shape))
+    # 1 for columns that are not live: a division of 0 leaves the short way, and takes its whole warp along.
+    sums = tl.where(columns(live, SWAPPED), sums * columns(kept, SWAPPED), 1.0)
+    quotient = tl.div_rn(sums, tl.broadcast_to(divisor, sums.shape))
     quotient = tl.where(tl.abs(quotient) < float("inf"), quotient, float("nan"))
     return tl.where(columns(live, SWAPPED), quotient, 0.0)
 

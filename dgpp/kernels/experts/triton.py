@@ -18,7 +18,7 @@ from dgpp.formats import Weight, format_named
 from dgpp.kernels.experts import composed, reference
 from dgpp.kernels.experts.arguments import check_gated, check_grouped, check_weights_of
 from dgpp.kernels.experts.triton_grouped import activate, fold, grouped
-from dgpp.kernels.experts.triton_groups import count, group
+from dgpp.kernels.experts.triton_groups import count, group, started
 from dgpp.kernels.gpu.launch import Out, architecture, launch
 from dgpp.kernels.linear.arguments import check_weight
 from dgpp.kernels.linear.fed import Fed, Feed, bare
@@ -32,9 +32,9 @@ from dgpp.kernels.linear.triton_tiles import Tile, tile_for
 PROGRAMS = {"sm_90": 2 * 132, "sm_121": 2 * 48}
 """With so many programs each takes all leaves or parts of its sum; with fewer, every one has a program of its own."""
 SCRATCH = 256 << 20  # bytes of experts' outputs between their products and the fold
-FOUND = 256
-"""Pairs up to which a program finds its tile itself, instead of in tables that others made."""
-BLOCK = 1024
+STARTED = 256
+"""Pairs up to which tables are made in one launch, that looks at all of them for each."""
+BLOCK = 256  # columns that a program folds: with more, a few rows would have few programs
 MOST = 32  # pairs in a tile
 LISTED = 4096  # pairs that are looked at together when tables are made
 WARPS = 4
@@ -213,9 +213,8 @@ def _products(
     begin, stop = columns or (0, check_gated(weights, layers) if gated else weights[0].shape[-2])
     outputs = stop - begin
     tile = _tile(found, pairs, held)
-    found_alone = pairs <= FOUND
-    place, members = (experts, experts) if found_alone else _tiles(experts, used, held, tile.rows)
-    tiles, across = pairs if found_alone else place.shape[0], -(-outputs // tile.columns)
+    place, members = (experts, experts) if rows == 1 else _tiles(experts, used, held, tile.rows)
+    tiles, across = chosen if rows == 1 else place.shape[0], -(-outputs // tile.columns)
     in_turn = tiles * across >= PROGRAMS[architecture()]
     whole = in_turn and add
     each = 1
@@ -231,9 +230,7 @@ def _products(
         "HELD": held,
         "CHOSEN": chosen // each,
         "P": pairs,
-        "PPAD": 1 << (pairs - 1).bit_length(),
         "EACH": chosen,
-        "FOUND": found_alone,
         "LEAVES": len(ranges),
         "MATRICES": matrices,
         "OFFSET": outputs if gated and len(weights) == 1 else 0,
@@ -254,6 +251,11 @@ def _tiles(experts: jax.Array, used: jax.Array, held: int, size: int) -> tuple[j
     """(place, members) of tiles of up to `size` pairs, as in `triton_groups`."""
     rows, chosen = experts.shape
     pairs = rows * chosen
+    if pairs <= STARTED:
+        constants = {"P": pairs, "PPAD": 1 << (pairs - 1).bit_length(), "EACH": chosen, "HELD": held, "BR": size}
+        outs = (Out((pairs,), jnp.int32), Out((pairs, size), jnp.int32))
+        place, members = launch(started, (experts, used), outs, (pairs,), constants, warps=WARPS, stages=1)
+        return place, members
     constants = {"P": pairs, "EACH": chosen, "HELD": held, "BLOCK": LISTED}
     each = (Out((held,), jnp.int32),)
     counts = launch(count, (experts, used), each, (held,), constants, warps=LISTED_WARPS, stages=1)[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dgpp.kernels.experts.triton_groups import chosen, tile_of
+from dgpp.kernels.experts.triton_groups import chosen
 from dgpp.kernels.gated.triton_gated import swiglu_bf16
 from dgpp.kernels.gpu.clamp import clamped
 from dgpp.kernels.gpu.parts import edges
@@ -30,10 +30,10 @@ def grouped(
     scale_2: tl.tensor,
     last_2: tl.tensor,
     bounds: tl.tensor,  # int32 [leaves, 2]
-    experts: tl.tensor,  # int32 [P]
-    used: tl.tensor,  # int32 scalar
-    place: tl.tensor,  # int32 [T], likewise
-    members: tl.tensor,  # int32 [T, BR]: the tables of `triton_groups`, if not FOUND
+    experts: tl.tensor,  # int32 [P], and
+    used: tl.tensor,  # int32 scalar: of one row, else
+    place: tl.tensor,  # int32 [T], and
+    members: tl.tensor,  # int32 [T, BR]: the tables of `triton_groups`
     layer: tl.tensor,  # int32 scalars
     layer_2: tl.tensor,
     out: tl.tensor,  # f32 or bf16 [leaves, P, MATRICES * OUTPUTS], 1 leaf if ADD
@@ -41,9 +41,7 @@ def grouped(
     HELD: tl.constexpr,
     CHOSEN: tl.constexpr,  # pairs of one row of x
     P: tl.constexpr,
-    PPAD: tl.constexpr,  # a power of two, at least P
     EACH: tl.constexpr,  # pairs of one row of `experts`
-    FOUND: tl.constexpr,  # whether a program finds its tile itself
     LEAVES: tl.constexpr,
     MATRICES: tl.constexpr,
     OFFSET: tl.constexpr,
@@ -79,11 +77,13 @@ def grouped(
 
     The tiles of pairs are the fastest, so that those of one expert find its weights in L2.
     """
-    if FOUND:
-        expert, pair = tile_of(experts, used, tl.program_id(0), P, PPAD, EACH, HELD, BR)
+    slot = tl.arange(0, BR)
+    if P == EACH:
+        expert = chosen(experts, tl.program_id(0), tl.load(used) * EACH, P, HELD)
+        pair = tl.where(slot == 0, tl.program_id(0), -1)
     else:
         expert = tl.load(place + tl.program_id(0))
-        pair = tl.load(members + tl.program_id(0) * BR + tl.arange(0, BR))
+        pair = tl.load(members + tl.program_id(0) * BR + slot)
     if expert < 0:
         return
     r = tl.maximum(pair, 0) // CHOSEN

@@ -3,8 +3,9 @@
 A pair is r * E' + j for the j-th expert of row r. A tile is up to BR pairs of one expert; a matrix is read once for a
 tile. Of an expert's pairs the tiles take BR after BR in ascending order. Two tables say so: `place` int32 [T], the
 expert of each tile, or -1 where there is none, and `members` int32 [T, BR], its pairs, then -1. T is fixed while
-tracing, by the most that there can be. For few pairs there are no tables: every pair may start a tile, and `tile_of`
-finds out. What a tile holds decides no bits.
+tracing, by the most that there can be. Of few pairs every one may start a tile, and `started` finds out in one launch;
+for many there are `count` and `group`. Of one row every pair is a tile, without tables. What a tile holds decides no
+bits.
 """
 
 from __future__ import annotations
@@ -27,34 +28,29 @@ def chosen(
 
 
 @triton.jit
-def tile_of(
+def started(
     experts: tl.tensor,  # int32 [P]
     used: tl.tensor,  # int32 scalar
-    mine: tl.tensor,  # int32 scalar: a pair
+    place: tl.tensor,  # int32 [P]
+    members: tl.tensor,  # int32 [P, BR]
     P: tl.constexpr,
     PPAD: tl.constexpr,  # a power of two, at least P
     EACH: tl.constexpr,  # pairs of a row
     HELD: tl.constexpr,
     BR: tl.constexpr,
-) -> tl.tensor:
-    """(expert, int32 [BR] its pairs) of the tile that starts at a pair; -1 for the expert where none does.
-
-    One does where a multiple of BR pairs of the same expert lie before. Of one row every pair is a tile of its own.
-    """
+) -> None:
+    """Grid (P,): the tile that starts at each pair, where a multiple of BR pairs of the same expert lie before."""
+    mine = tl.program_id(0)
     live = tl.load(used) * EACH
     own = chosen(experts, mine, live, P, HELD)
     slot = tl.arange(0, BR)
-    if P == EACH:
-        members = tl.where(slot == 0, mine, -1)
-    else:
-        pair = tl.arange(0, PPAD)
-        same = (chosen(experts, pair, live, P, HELD) == own) & (own >= 0)
-        before = tl.sum((same & (pair < mine)).to(tl.int32), axis=0)
-        rank = tl.cumsum(same.to(tl.int32), axis=0) - 1
-        found = same[None, :] & (rank[None, :] == before + slot[:, None])
-        members = tl.sum(tl.where(found, pair[None, :] + 1, 0), axis=1) - 1
-        own = tl.where(before % BR == 0, own, -1)
-    return own, members
+    pair = tl.arange(0, PPAD)
+    same = (chosen(experts, pair, live, P, HELD) == own) & (own >= 0)
+    before = tl.sum((same & (pair < mine)).to(tl.int32), axis=0)
+    rank = tl.cumsum(same.to(tl.int32), axis=0) - 1
+    found = same[None, :] & (rank[None, :] == before + slot[:, None])
+    tl.store(place + mine, tl.where(before % BR == 0, own, -1))
+    tl.store(members + mine * BR + slot, tl.sum(tl.where(found, pair[None, :] + 1, 0), axis=1) - 1)
 
 
 @triton.jit

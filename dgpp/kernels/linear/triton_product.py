@@ -339,5 +339,6 @@ def tile(
         divisor = tl.load(last + place)
         if LAST == DIVIDED_BY_INVERSE:
             divisor = tl.div_rn(1.0, divisor)
-        y = tl.div_rn(y, tl.broadcast_to(divisor, (BN, BR)))
+        # 1 for rows that do not count: a division of 0 leaves the short way, and takes its whole warp along.
+        y = tl.div_rn(tl.where(live[None, :], y, divisor), tl.broadcast_to(divisor, (BN, BR)))
     return y

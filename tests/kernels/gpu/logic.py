@@ -97,8 +97,10 @@ def experts(architecture: str) -> None:
     held, d, inner, leaves, one, zero = 5, 320, 64, ((0, 32), (32, 64)), jnp.int32(1), jnp.int32(0)
     for format in ("bf16", "fp8_block128_bf16", "nvfp4"):
         gate, up, down = (encoded(format, held, *shape) for shape in ((inner, d), (inner, d), (80, inner)))
-        # Few pairs and many, a part of the sum to a program and all of them, rows that are none, an expert elsewhere.
+        # One row, few pairs and many, a part of the sum to a program and all of them, rows that are none, an expert
+        # elsewhere.
         for chosen, used, programs in (
+            ([[1, 4]], 1, 1 << 20),
             ([[1, 4], [2, 4], [0, 1]], 2, 1 << 20),
             ([[1, 4], [2, 4], [-1, 1], [0, 5]], 3, 0),
         ):
@@ -109,9 +111,9 @@ def experts(architecture: str) -> None:
             )
             weights = jnp.asarray(RNG.random(ids.shape), jnp.float32).astype(jnp.bfloat16)
             fixed = (one, jnp.int32(used))
-            # With 0 the leaves come in turn, tiles are in tables, and the fold takes some columns at a time.
-            limits = {"PROGRAMS": {architecture: programs}, "SCRATCH": programs, "FOUND": programs}
-            limits["BLOCK"] = 1024 if programs else 32
+            # With 0 leaves come in turn, tables are made in two launches, and the fold takes some columns at a time.
+            limits = {"PROGRAMS": {architecture: programs}, "SCRATCH": programs, "STARTED": programs}
+            limits["BLOCK"] = 256 if programs else 32
             # NumPy adds in another order for steps of other sizes, which the matrix units do not.
             with on(architecture), mock.patch.multiple(triton, **limits), mock.patch.object(alone, "FEW_OUTPUTS", 0):
                 found = [np.asarray(triton.grouped_linear(x, ids, w, *fixed)) for w in (gate, up)]
