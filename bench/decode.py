@@ -321,6 +321,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rate = matmul_rate() if options.prefill and jax.default_backend() == "gpu" else 0.0
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
     profiled = rows[:1]
+
+    def record(name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Writes what there is so far: a run that is cut short has it."""
+        if options.record:
+            print(write_record(name, rows, device=options.device, extra=extra, root=options.records), flush=True)
+
     for name, found in partners.items():
         beside_ours = partner_rows(name, found, memory["gbps"])
         print(*beside_ours, sep="\n", flush=True)
@@ -332,6 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = name if streams == 1 else f"{name}, {streams} streams"
             if any(event.name == "product" for event in seen):
                 profiled += profile_rows(what, seen, nbytes, all_bytes, memory["gbps"])
+                record("step_profile", profiled)
             else:  # it is not always told of the kernels of a graph
                 print(f"{what}: the profile lacks the kernels of the step, and is not recorded", flush=True)
         for measure in measured(name, core, nbytes, weights, options, memory["gbps"], rate):
@@ -345,12 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True
             )
-            if options.record:  # after each row: a run that is cut short has those before it
-                written = write_record("decode", rows, device=options.device, extra=extra, root=options.records)
-    if options.record and len(rows) > 1:
-        print(written)
-    if options.record and len(profiled) > 1:
-        print(write_record("step_profile", profiled, device=options.device, extra=extra, root=options.records))
+            record("decode", rows)
     return 1 if failed else 0
 
 
