@@ -20,8 +20,9 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,12 +35,12 @@ import numpy as np
 from bench.attention import matmul_rate
 from bench.device import Event, events, read_bandwidth, table
 from bench.partners import PartnerError
-from bench.published import FORMATS, QWEN38_27B
+from bench.published import FORMATS, RELEASES
 from bench.random_weights import random_weight
 from bench.transformers_gpu import beside
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
-from dgpp.checkpoint.traffic import VOCABULARY, weight_traffic
+from dgpp.checkpoint.traffic import EXPERTS, NGRAMS, VOCABULARY, experts_per_token, lookups_per_token, weight_traffic
 from dgpp.engine.batch import Segment, picked
 from dgpp.engine.core import Core
 from dgpp.engine.settings import CoreSettings
@@ -50,10 +51,7 @@ from dgpp.models import family_of
 from dgpp.models.state import SlotSpec
 from dgpp.ops.records import write_record
 
-MODELS = {
-    "27b-fp8": ("Qwen/Qwen3.8-27B-FP8", QWEN38_27B),
-    "27b-nvfp4": ("unsloth/Qwen3.8-27B-NVFP4", QWEN38_27B),
-}
+MODELS = ("27b-fp8", "27b-nvfp4", "122b-nvfp4")  # of RELEASES: those that one device holds
 CONTEXT = 256  # tokens of every stream before decoding
 STEPS = 48  # timed decode steps
 WARM = 8  # steps before the clock runs
@@ -63,8 +61,33 @@ XLA = re.compile("loop_|input_|wrapped_|fusion|mem|Mem")
 """Names of kernels that are not ours."""
 
 
+@dataclass(frozen=True)
+class Model:
+    """A model that is ready to be measured."""
+
+    name: str
+    core: Core
+    tree: SpecTree
+    raw: Mapping[str, Any]
+
+    def weight_bytes(self, rows: int) -> float:
+        """Bytes of the weights that a step of `rows` rows reads, whose choice of experts is even."""
+        tied = self.core.family.tied(self.core.config)
+        counts = experts_per_token(self.raw), lookups_per_token(self.raw)
+        return weight_traffic(self.tree, tied, 1, rows, *counts).nbytes
+
+    def multiplied(self) -> int:
+        """The weights that a token of a prompt is multiplied with: of the matrices of all layers and of its experts."""
+        total = 0.0
+        for _, spec in flatten(self.tree):
+            if len(spec.shape) >= 2 and spec.axes[0] not in (VOCABULARY, NGRAMS) and spec.shape[-1] >= 16:
+                share = (experts_per_token(self.raw) or 0) / spec.shape[0] if spec.axes[0] == EXPERTS else 1
+                total += share * max(1, spec.layers) * math.prod(spec.shape)
+        return round(total)
+
+
 def weights_of(tree: SpecTree) -> dict[str, Any]:
-    """Random weights for a tree, made on the device; matrices [N, K] have values of about 1 / sqrt(K)."""
+    """Random weights for a tree, made on the device; matrices [N, K] or [E, N, K] have values of about 1 / sqrt(K)."""
     weights: dict[str, Any] = {}
     for number, (path, spec) in enumerate(flatten(tree)):
         node = weights
@@ -77,21 +100,23 @@ def weights_of(tree: SpecTree) -> dict[str, Any]:
 
 def _weight(spec: TensorSpec, seed: int) -> Weight:
     shape = spec.shape
-    if len(shape) != 2 or shape[1] < 16:
+    if len(shape) < 2 or shape[-1] < 16:
         lead = (spec.layers,) if spec.layers else ()
         noise = jax.random.normal(jax.random.key(seed), (*lead, *shape), jnp.float32) / 8
         values = (spec.centre + noise if len(shape) == 1 else 4 * noise).astype(jnp.bfloat16)
         return Weight({"values": values}, spec.held.name, shape, spec.numbers)
     stacks: dict[str, jax.Array] = {}
     for layer in range(max(1, spec.layers)):  # one at a time: random bits take several times their own memory
-        one = random_weight(spec.held.name, 1, *shape, seed=1000 * seed + layer)
+        one = random_weight(spec.held.name, math.prod(shape[:-2]), *shape[-2:], seed=1000 * seed + layer)
         for name, array in one.arrays.items():
-            empty = jnp.empty((max(1, spec.layers), *array.shape[1:]), array.dtype) if layer == 0 else stacks[name]
-            stacks[name] = _put(empty, array, layer)
+            if len(shape) == 2:
+                array = array[0]
+            empty = jnp.empty((max(1, spec.layers), *array.shape), array.dtype) if layer == 0 else stacks[name]
+            stacks[name] = _put(empty, array[None], layer)
     arrays = {name: array if spec.layers else array[0] for name, array in stacks.items()}
-    small = random_weight(spec.held.name, 1, min(shape[0], 256), min(shape[1], 512))
+    small = random_weight(spec.held.name, 1, min(shape[-2], 256), min(shape[-1], 512))
     sample = spec.held.decode({name: np.asarray(array[0]) for name, array in small.arrays.items()}, small.shape)
-    factor = float(1 / (np.sqrt(np.mean(sample.astype(np.float64) ** 2)) * np.sqrt(shape[1])))
+    factor = float(1 / (np.sqrt(np.mean(sample.astype(np.float64) ** 2)) * np.sqrt(shape[-1])))
     for name in ("global_scale", "values", "scale"):  # the first of them that is a number carries the size
         if name in arrays and jnp.issubdtype(arrays[name].dtype, jnp.floating):
             divides = name == "global_scale" and spec.held.name == "nvfp4_divisor"
@@ -118,10 +143,10 @@ def state_bytes(core: Core, streams: int, context: int) -> int:
     return streams * (cache + recurrent)
 
 
-def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: float) -> dict[str, Any]:
+def decode_row(model: Model, streams: int, read: float) -> dict[str, Any]:
     """One row: the median of timed steps, after every stream has its context. As in the engine, a step begins before
     the picks of the one before it are read."""
-    rng = np.random.default_rng(0)
+    rng, core = np.random.default_rng(0), model.core
     vocabulary = core.config.vocab_size
     last: list[int] = []
     for slot in range(streams):
@@ -143,8 +168,8 @@ def decode_row(name: str, core: Core, weight_bytes: float, streams: int, read: f
     for slot in range(streams):
         core.pool.release(slot)
     median = statistics.median(seconds[WARM:])
-    nbytes = weight_bytes + state_bytes(core, streams, CONTEXT + WARM + STEPS // 2)
-    row = finished(name, "decode", streams, median, nbytes, read)
+    nbytes = model.weight_bytes(streams) + state_bytes(core, streams, CONTEXT + WARM + STEPS // 2)
+    row = finished(model.name, "decode", streams, median, nbytes, read)
     return row | {"finite": "yes" if min(last) >= 0 else "no"}
 
 
@@ -173,7 +198,7 @@ def profile(core: Core, streams: int) -> list[Event]:
 
 def profile_rows(name: str, seen: Sequence[Event], weight_bytes: float, nbytes: float, read: float) -> list[Any]:
     """Rows of the record of a profile: each kernel's device time in a step, XLA's own taken together, and all of it.
-    Those that read weights, and the whole, have the bytes of weights, or of weights and state."""
+    Products, where they alone read weights, and the whole have the bytes of weights, or of weights and state."""
     seconds: collections.Counter[str] = collections.Counter()
     count: collections.Counter[str] = collections.Counter()
     for event in seen:
@@ -184,24 +209,17 @@ def profile_rows(name: str, seen: Sequence[Event], weight_bytes: float, nbytes: 
     rows = []
     for kernel in (*(key for key, _ in seconds.most_common() if key != "all"), "all"):
         row = {"name": f"{name}, {kernel}", "model": name, "seconds": seconds[kernel], "launches_count": count[kernel]}
-        if moved := {"product": weight_bytes, "all": nbytes}.get(kernel):
+        if moved := {"product": 0.0 if "grouped" in seconds else weight_bytes, "all": nbytes}.get(kernel):
             gbps = moved / seconds[kernel] / 1e9
             row |= {"bytes": moved, "gbps": gbps, "fraction": gbps / read}
         rows.append(row)
     return rows
 
 
-def multiplied(tree: SpecTree) -> int:
-    """The weights that every token of a prompt is multiplied with: of the matrices of all layers."""
-    matrices = [spec for _, spec in flatten(tree) if len(spec.shape) == 2 and spec.axes[0] != VOCABULARY]
-    return sum(max(1, spec.layers) * math.prod(spec.shape) for spec in matrices)
-
-
-def prefill_row(
-    name: str, core: Core, weight_bytes: float, tokens: int, read: float, weights: int, rate: float
-) -> dict[str, Any]:
-    """One row: a prompt of `tokens` tokens in one step; `weights` as `multiplied` counts them, `rate` operations a
-    second of a large product, 0 if unknown."""
+def prefill_row(model: Model, tokens: int, read: float, rate: float) -> dict[str, Any]:
+    """One row: a prompt of `tokens` tokens in one step; `rate` operations a second of a large product, 0 if
+    unknown."""
+    core = model.core
     core.pool.reserve(0, tokens)
     prompt = tuple(int(token) for token in np.random.default_rng(1).integers(0, core.config.vocab_size, tokens))
     seconds = []
@@ -210,9 +228,9 @@ def prefill_row(
         started = time.perf_counter()
         core.step(segments).picks.tolist()
         seconds.append(time.perf_counter() - started)
-    row = finished(name, "prefill", tokens, statistics.median(seconds[1:]), weight_bytes, read)
+    row = finished(model.name, "prefill", tokens, statistics.median(seconds[1:]), model.weight_bytes(tokens), read)
     if rate:
-        row |= {"matmul_ratio": 2 * weights * tokens / row["seconds"] / rate}
+        row |= {"matmul_ratio": 2 * model.multiplied() * tokens / row["seconds"] / rate}
     seen = events(lambda: core.step(segments).picks)
     core.pool.release(0)
     if recurrence := sum(event.seconds for event in seen if event.name == "segments"):
@@ -220,10 +238,9 @@ def prefill_row(
     return row
 
 
-def ready(name: str, options: argparse.Namespace) -> tuple[Core, float, int]:
-    """The core of a model with its kernels compiled, the bytes of weights that a step of one row reads, and the weights
-    as `multiplied` counts them."""
-    release, raw = MODELS[name]
+def ready(name: str, options: argparse.Namespace) -> Model:
+    """A model with its kernels compiled."""
+    release, raw = RELEASES[name]
     raw = {**raw, "text_config": {**raw["text_config"], **options.change}}
     family = family_of(raw)
     config = family.config(raw)
@@ -241,7 +258,7 @@ def ready(name: str, options: argparse.Namespace) -> tuple[Core, float, int]:
             if failure:
                 print(f"{name}, {rows} rows: {failure}", flush=True)
     print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
-    return core, weight_traffic(tree, family.tied(config), 1, 1).nbytes, multiplied(tree)
+    return Model(name, core, tree, raw)
 
 
 def _compiled(core: Core, rows: int) -> str:
@@ -254,19 +271,19 @@ def _compiled(core: Core, rows: int) -> str:
 
 
 def measured(
-    name: str, core: Core, nbytes: float, weights: int, options: argparse.Namespace, read: float, rate: float
+    model: Model, options: argparse.Namespace, read: float, rate: float
 ) -> Iterator[Callable[[], dict[str, Any]]]:
     """What measures the rows of a model, one by one."""
     for streams in options.streams:
-        yield partial(decode_row, name, core, nbytes, streams, read)
+        yield partial(decode_row, model, streams, read)
     for tokens in options.prefill:
-        yield partial(prefill_row, name, core, nbytes, tokens, read, weights, rate)
+        yield partial(prefill_row, model, tokens, read, rate)
 
 
 def beside_models(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What `bench.transformers_gpu` finds for each config, by name; before JAX has the memory."""
     found: dict[str, dict[str, Any]] = {}
-    for name, raw in {name.split("-")[0]: MODELS[name][1] for name in options.models}.items():
+    for name, raw in {name.split("-")[0]: RELEASES[name][1] for name in options.models}.items():
         config = {**raw["text_config"], **options.change}
         try:
             found[name] = beside(config, CONTEXT, options.streams, options.prefill, PARTNER_SECONDS)
@@ -314,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     with ThreadPoolExecutor(len(options.models)) as threads:
         made = [threads.submit(ready, name, options) for name in options.models]
-        cores = [one.result() for one in made]
+        models = [one.result() for one in made]
     # A device that was idle reads more slowly for a while: the faster of two readings counts.
     memory = max(first_read, read_bandwidth(), key=lambda reading: reading["gbps"])
     print(f"memory, read: {memory['gbps']:.0f} GB/s", flush=True)
@@ -322,30 +339,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = [{**memory, "fraction": 1.0}]
     profiled = rows[:1]
 
+    written: dict[str, Path] = {}
+
     def record(name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Writes what there is so far: a run that is cut short has it."""
         if options.record:
-            print(write_record(name, rows, device=options.device, extra=extra, root=options.records), flush=True)
+            written[name] = write_record(name, rows, device=options.device, extra=extra, root=options.records)
 
     for name, found in partners.items():
         beside_ours = partner_rows(name, found, memory["gbps"])
         print(*beside_ours, sep="\n", flush=True)
         rows += beside_ours
-    for name, (core, nbytes, weights) in zip(options.models, cores, strict=True):
+    for model in models:
         for streams in options.profile:
-            seen, all_bytes = profile(core, streams), nbytes + state_bytes(core, streams, 1)
-            print(f"{name}, {streams} streams:\n{table(seen)}", flush=True)
-            what = name if streams == 1 else f"{name}, {streams} streams"
+            seen, nbytes = profile(model.core, streams), model.weight_bytes(streams)
+            all_bytes = nbytes + state_bytes(model.core, streams, 1)
+            what = model.name if streams == 1 else f"{model.name}, {streams} streams"
+            print(f"{what}:\n{table(seen)}", flush=True)
             if any(event.name == "product" for event in seen):
                 profiled += profile_rows(what, seen, nbytes, all_bytes, memory["gbps"])
                 record("step_profile", profiled)
             else:  # it is not always told of the kernels of a graph
                 print(f"{what}: the profile lacks the kernels of the step, and is not recorded", flush=True)
-        for measure in measured(name, core, nbytes, weights, options, memory["gbps"], rate):
+        for measure in measured(model, options, memory["gbps"], rate):
             try:
                 row = measure()
             except jax.errors.JaxRuntimeError as error:  # no memory left for a long prompt, say
-                print(f"{name}: {str(error)[:400]}", flush=True)
+                print(f"{model.name}: {str(error)[:400]}", flush=True)
                 failed = True
                 continue
             rows.append(row)
@@ -353,6 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}, flush=True
             )
             record("decode", rows)
+    print(*written.values(), sep="\n")
     return 1 if failed else 0
 
 

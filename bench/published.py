@@ -111,3 +111,12 @@ FORMATS = {
     ),
 }
 """The format of each module by the first expression that is found in its name; others are BF16."""
+
+RELEASES = {
+    "27b-fp8": ("Qwen/Qwen3.8-27B-FP8", QWEN38_27B),
+    "27b-nvfp4": ("unsloth/Qwen3.8-27B-NVFP4", QWEN38_27B),
+    "122b-nvfp4": ("nvidia/Qwen3.5-122B-A10B-NVFP4", QWEN35_122B),
+    "flash-next-fp8": ("Qwen/Qwen3.8-Flash-Next-FP8", FLASH_NEXT),
+    "flash-next-nvfp4": ("nvidia/Qwen3.8-Flash-Next-NVFP4", FLASH_NEXT),
+}
+"""(release in FORMATS, config) by the name that benchmarks call it."""

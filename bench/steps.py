@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.compiled import Launch, compiled, launched
-from bench.decode import MODELS
-from bench.published import FORMATS
+from bench.published import FORMATS, RELEASES
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import flatten
 from dgpp.engine.batch import build, unpacked
@@ -37,8 +36,8 @@ SLOTS, PAGES, PAGE = 16, 256, 64
 
 
 def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
-    """The launches of a step of `rows` rows of one of `bench.decode`'s models."""
-    release, raw = MODELS[name]
+    """The launches of a step of `rows` rows of one of RELEASES."""
+    release, raw = RELEASES[name]
     family = family_of(raw)
     config = family.config(raw)
     tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
@@ -91,7 +90,7 @@ def counted(launches: Sequence[Launch]) -> dict[str, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("models", nargs="*", default=list(RELEASES), choices=RELEASES)
     parser.add_argument("--rows", default="16,2048")
     parser.add_argument("--architecture", default="sm_90")
     parser.add_argument("--compile", action="store_true", help="compile every distinct launch")

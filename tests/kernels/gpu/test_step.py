@@ -15,9 +15,16 @@ ROOT = Path(__file__).parents[3]
 
 pytestmark = needs_triton
 
-LAUNCHES = {("27b-fp8", 4): 338, ("27b-fp8", 16): 362, ("27b-nvfp4", 16): 408}
-"""By rows, with every loop over layers taken once: eight of 16 periods of four layers, and the head. The layers of the
-NVFP4 release are two stacks, for their formats differ: seven of 14 periods, and two."""
+LAUNCHES = {
+    ("27b-fp8", 4): 338,
+    ("27b-fp8", 16): 362,
+    ("27b-nvfp4", 16): 408,
+    ("122b-nvfp4", 16): 440,
+    ("flash-next-nvfp4", 16): 198,
+}
+"""By rows, with every loop over layers taken once: of the 27B eight of 16 periods of four layers, and the head. The
+layers of its NVFP4 release are two stacks, for their formats differ: seven of 14 periods, and two. Of the 122B
+six of twelve periods, of Flash-Next two of twelve."""
 SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
 SPILLED = {
     "3.6": {("sm_90", "attend"): 1104},
@@ -28,7 +35,7 @@ registers, and at 2048 rows of NVFP4 in what Triton 3.9 makes for sm_90."""
 
 
 @pytest.mark.parametrize(("name", "rows"), LAUNCHES)
-def test_a_step_of_the_27b_has_the_recorded_number_of_launches(name: str, rows: int) -> None:
+def test_a_step_has_the_recorded_number_of_launches(name: str, rows: int) -> None:
     from bench.steps import counted, step_launches
 
     found = step_launches(name, rows, "sm_90")
@@ -38,8 +45,8 @@ def test_a_step_of_the_27b_has_the_recorded_number_of_launches(name: str, rows: 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", SHARED)
 @pytest.mark.parametrize("rows", [16, 2048])
-@pytest.mark.parametrize("name", ["27b-fp8", "27b-nvfp4"])
-def test_every_kernel_of_the_27b_compiles_without_spills_but_those_known(
+@pytest.mark.parametrize("name", ["27b-fp8", "27b-nvfp4", "122b-nvfp4", "flash-next-fp8", "flash-next-nvfp4"])
+def test_every_kernel_of_a_step_compiles_without_spills_but_those_known(
     name: str, rows: int, architecture: str
 ) -> None:
     from bench.compiled import compiled
