@@ -27,11 +27,16 @@ layers of its NVFP4 release are two stacks, for their formats differ: seven of 1
 six of twelve periods, of Flash-Next two of twelve."""
 SHARED = {"sm_90": 227 << 10, "sm_121": 99 << 10}
 SPILLED = {
-    "3.6": {("sm_90", "attend"): 1104},
-    "3.9": {("sm_90", "attend"): 1456, ("sm_90", "product"): 40, ("sm_121", "attend"): 432},
+    "3.6": {("sm_90", "attend"): 1104, ("sm_90", "scores"): 112},
+    "3.9": {
+        ("sm_90", "attend"): 1456,
+        ("sm_90", "product"): 40,
+        ("sm_90", "scores"): 264,
+        ("sm_121", "attend"): 432,
+    },
 }
 """Bytes that a thread may spill, by release of Triton: in attention, whose accumulators of heads of 256 fill the
-registers, and at 2048 rows of NVFP4 in what Triton 3.9 makes for sm_90."""
+registers; at 2048 rows of NVFP4 in what Triton 3.9 makes for sm_90; and in the scores of a prompt's blocks there."""
 
 
 @pytest.mark.parametrize(("name", "rows"), LAUNCHES)
