@@ -1,17 +1,19 @@
 """The Triton launches of a whole served step, traced from shapes alone: nothing is computed, no GPU is needed.
 
-    python -m bench.steps [27b-fp8 27b-nvfp4] [--rows 16,2048] [--architecture sm_90] [--compile]
+    python -m bench.steps [27b-fp8 27b-nvfp4] [--rows 16,2048] [--architecture sm_90] [--compile] [--record]
 
 A loop over layers is traced once, so counts are those of one pass through every loop. `--compile` also prints what the
-assembler makes of every distinct launch.
+assembler makes of every distinct launch, and `--record` keeps, for each kernel and number of rows, the most registers,
+shared memory and spilled bytes of all `forms` that the models together launch it in.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import importlib.metadata
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.compiled import Launch, compiled, launched
+from bench.compiled import Compiled, Launch, compiled, launched
 from bench.published import FORMATS, RELEASES
 from dgpp.checkpoint.fixture import stored_tree
 from dgpp.checkpoint.spec import flatten
@@ -30,6 +32,7 @@ from dgpp.kernels import select
 from dgpp.layers.taps import Taps
 from dgpp.models import family_of
 from dgpp.models.state import Room
+from dgpp.ops.records import write_record
 from dgpp.world import Single
 
 SLOTS, PAGES, PAGE = 16, 256, 64
@@ -73,13 +76,37 @@ def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
     return launched(step, weights, constants, state, given, architecture=architecture)
 
 
+def form(one: Launch) -> tuple[Any, ...]:
+    """What two launches of the same compiled kernel have in common."""
+    constants = tuple(sorted((name, str(value)) for name, value in one.constants.items()))
+    return one.kernel.__name__, one.types, constants, one.warps, one.stages
+
+
 def distinct(launches: Sequence[Launch]) -> list[Launch]:
     """Launches of one compiled kernel each."""
-    found = {}
+    found: dict[tuple[Any, ...], Launch] = {}
     for one in launches:
-        constants = tuple(sorted((name, str(value)) for name, value in one.constants.items()))
-        found.setdefault((one.kernel.__name__, one.types, constants, one.warps, one.stages), one)
+        found.setdefault(form(one), one)
     return list(found.values())
+
+
+def record_rows(rows: int, seen: Iterable[tuple[str, str, Compiled]]) -> list[dict[str, Any]]:
+    """Rows of the record from (kernel, model, what became of a form of it)."""
+    found: dict[str, list[tuple[str, Compiled]]] = {}
+    for kernel, model, made in seen:
+        found.setdefault(kernel, []).append((model, made))
+    return [
+        {
+            "name": f"{kernel}, {rows} rows",
+            "rows": rows,
+            "models": " ".join(dict.fromkeys(model for model, _ in forms)),
+            "forms_count": len({id(made) for _, made in forms}),
+            "registers_count": max(made.registers for _, made in forms),
+            "shared_bytes": max(made.shared for _, made in forms),
+            "spill_bytes": max(made.stack for _, made in forms),
+        }
+        for kernel, forms in sorted(found.items())
+    ]
 
 
 def counted(launches: Sequence[Launch]) -> dict[str, int]:
@@ -90,20 +117,31 @@ def counted(launches: Sequence[Launch]) -> dict[str, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("models", nargs="*", default=list(RELEASES), choices=RELEASES)
+    parser.add_argument("models", nargs="*", default=list(RELEASES), help=", ".join(RELEASES))
     parser.add_argument("--rows", default="16,2048")
     parser.add_argument("--architecture", default="sm_90")
     parser.add_argument("--compile", action="store_true", help="compile every distinct launch")
+    parser.add_argument("--record", action="store_true", help="write bench/records/<architecture>/steps.json")
     options = parser.parse_args(arguments)
-    for name in options.models:
-        for rows in map(int, options.rows.split(",")):
+    if unknown := [name for name in options.models if name not in RELEASES]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(RELEASES)}")
+    made: dict[tuple[Any, ...], Compiled] = {}
+    record: list[dict[str, Any]] = []
+    for rows in map(int, options.rows.split(",")):
+        seen: list[tuple[str, str, Compiled]] = []
+        for name in options.models:
             found = step_launches(name, rows, options.architecture)
             print(f"{name}, {rows} rows: {len(found)} launches, {counted(found)}", flush=True)
-            for one in distinct(found) if options.compile else ():
-                made = compiled(one, options.architecture)
-                print(
-                    f"  {one.kernel.__name__}: {made.registers} registers, {made.stack} spilled, {made.shared} shared"
-                )
+            for one in distinct(found) if options.compile or options.record else ():
+                key = form(one)
+                result = made[key] = made.get(key) or compiled(one, options.architecture)
+                kernel = one.kernel.__name__
+                seen.append((kernel, name, result))
+                print(f"  {kernel}: {result.registers} registers, {result.stack} spilled, {result.shared} shared")
+        record += record_rows(rows, seen)
+    if options.record:
+        extra = {"triton": importlib.metadata.version("triton")}
+        print(write_record("steps", record, device=options.architecture, extra=extra))
     return 0
 
 
