@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -35,11 +34,10 @@ import numpy as np
 from bench.attention import matmul_rate
 from bench.device import Event, events, read_bandwidth, table
 from bench.partners import PartnerError
-from bench.published import FORMATS, RELEASES
-from bench.random_weights import random_weight
+from bench.published import RELEASES, as_released
+from bench.random_weights import random_experts, random_weight
 from bench.transformers_gpu import beside
-from dgpp.checkpoint.fixture import stored_tree
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten, nested
 from dgpp.checkpoint.traffic import EXPERTS, NGRAMS, VOCABULARY, experts_per_token, lookups_per_token, weight_traffic
 from dgpp.engine.batch import Segment, picked
 from dgpp.engine.core import Core
@@ -88,14 +86,7 @@ class Model:
 
 def weights_of(tree: SpecTree) -> dict[str, Any]:
     """Random weights for a tree, made on the device; matrices [N, K] or [E, N, K] have values of about 1 / sqrt(K)."""
-    weights: dict[str, Any] = {}
-    for number, (path, spec) in enumerate(flatten(tree)):
-        node = weights
-        *parents, leaf = path.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = _weight(spec, number)
-    return weights
+    return nested((path, _weight(spec, number)) for number, (path, spec) in enumerate(flatten(tree)))
 
 
 def _weight(spec: TensorSpec, seed: int) -> Weight:
@@ -107,12 +98,10 @@ def _weight(spec: TensorSpec, seed: int) -> Weight:
         return Weight({"values": values}, spec.held.name, shape, spec.numbers)
     stacks: dict[str, jax.Array] = {}
     for layer in range(max(1, spec.layers)):  # one at a time: random bits take several times their own memory
-        one = random_weight(spec.held.name, math.prod(shape[:-2]), *shape[-2:], seed=1000 * seed + layer)
+        one = (random_weight if len(shape) == 2 else random_experts)(spec.held.name, 1, *shape, 1000 * seed + layer)
         for name, array in one.arrays.items():
-            if len(shape) == 2:
-                array = array[0]
-            empty = jnp.empty((max(1, spec.layers), *array.shape), array.dtype) if layer == 0 else stacks[name]
-            stacks[name] = _put(empty, array[None], layer)
+            empty = jnp.empty((max(1, spec.layers), *array.shape[1:]), array.dtype) if layer == 0 else stacks[name]
+            stacks[name] = _put(empty, array, layer)
     arrays = {name: array if spec.layers else array[0] for name, array in stacks.items()}
     small = random_weight(spec.held.name, 1, min(shape[-2], 256), min(shape[-1], 512))
     sample = spec.held.decode({name: np.asarray(array[0]) for name, array in small.arrays.items()}, small.shape)
@@ -206,10 +195,11 @@ def profile_rows(name: str, seen: Sequence[Event], weight_bytes: float, nbytes: 
         for key in (kernel, "all"):
             seconds[key] += event.seconds  # type: ignore[assignment]
             count[key] += 1
+    moving = {"all": nbytes} if "grouped" in seconds else {"product": weight_bytes, "all": nbytes}
     rows = []
     for kernel in (*(key for key, _ in seconds.most_common() if key != "all"), "all"):
         row = {"name": f"{name}, {kernel}", "model": name, "seconds": seconds[kernel], "launches_count": count[kernel]}
-        if moved := {"product": 0.0 if "grouped" in seconds else weight_bytes, "all": nbytes}.get(kernel):
+        if moved := moving.get(kernel):
             gbps = moved / seconds[kernel] / 1e9
             row |= {"bytes": moved, "gbps": gbps, "fraction": gbps / read}
         rows.append(row)
@@ -244,7 +234,7 @@ def ready(name: str, options: argparse.Namespace) -> Model:
     raw = {**raw, "text_config": {**raw["text_config"], **options.change}}
     family = family_of(raw)
     config = family.config(raw)
-    tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
+    tree = as_released(family.abstract(config), release)
     started = time.perf_counter()
     weights = jax.block_until_ready(weights_of(tree))
     print(f"{name}: weights in {time.perf_counter() - started:.1f} s", flush=True)

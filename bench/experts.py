@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.device import events
 from bench.linear import THREADS, rates
-from bench.random_weights import random_weight
+from bench.random_weights import random_experts
 from dgpp.formats import Weight
 from dgpp.kernels import select
 
@@ -50,13 +50,6 @@ MIXTURES = (
     Mixture("DeepSeek-V4-Flash", 4096, 2048, 256, 6, ("mxfp4_deepseek",)),
 )
 """Sizes: spec/models_qwen.md, spec/models_glm.md and spec/models_deepseek_mimo_flint.md."""
-
-
-def random_experts(format: str, layers: int, held: int, n: int, k: int, seed: int = 0) -> Weight:
-    """`layers` stacked weights [E, N, K] with random codes."""
-    flat = random_weight(format, layers * held, n, k, seed)
-    arrays = {name: array.reshape(layers, held, *array.shape[1:]) for name, array in flat.arrays.items()}
-    return Weight(arrays, format, (held, n, k))
 
 
 def choice(rows: int, held: int, chosen: int, seed: int) -> jax.Array:

@@ -5,7 +5,11 @@ Values: spec/models_qwen.md §1.1, transcribed from the releases' config.json fi
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+
+from dgpp.checkpoint.fixture import stored_tree
+from dgpp.checkpoint.spec import SpecTree
 
 _TEXT: dict[str, Any] = {
     "vocab_size": 248320,
@@ -120,3 +124,8 @@ RELEASES = {
     "flash-next-nvfp4": ("nvidia/Qwen3.8-Flash-Next-NVFP4", FLASH_NEXT),
 }
 """(release in FORMATS, config) by the name that benchmarks call it."""
+
+
+def as_released(tree: SpecTree, release: str) -> SpecTree:
+    """`tree` in the formats in which a release of FORMATS stores it."""
+    return stored_tree(tree, SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]

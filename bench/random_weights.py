@@ -28,6 +28,13 @@ def random_weight(format: str, layers: int, n: int, k: int, seed: int = 0) -> We
     return Weight(arrays, format, (n, k))
 
 
+def random_experts(format: str, layers: int, held: int, n: int, k: int, seed: int = 0) -> Weight:
+    """`layers` stacked weights [E, N, K] with random codes."""
+    flat = random_weight(format, layers * held, n, k, seed)
+    arrays = {name: array.reshape(layers, held, *array.shape[1:]) for name, array in flat.arrays.items()}
+    return Weight(arrays, format, (held, n, k))
+
+
 def _random(key: jax.Array, name: str, tag: str, dtype: jnp.dtype, shape: tuple[int, ...]) -> jax.Array:
     if name == "values":
         return jax.random.normal(key, shape, jnp.bfloat16).astype(dtype)

@@ -14,7 +14,6 @@ import collections
 import importlib.metadata
 import sys
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -22,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.compiled import Compiled, Launch, compiled, launched
-from bench.published import FORMATS, RELEASES
-from dgpp.checkpoint.fixture import stored_tree
-from dgpp.checkpoint.spec import flatten
+from bench.published import RELEASES, as_released
+from dgpp.checkpoint.spec import TensorSpec, flatten, nested
 from dgpp.engine.batch import build, unpacked
 from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
@@ -36,6 +34,18 @@ from dgpp.ops.records import write_record
 from dgpp.world import Single
 
 SLOTS, PAGES, PAGE = 16, 256, 64
+Form = tuple[Any, ...]
+
+
+def _shapes(spec: TensorSpec) -> Weight:
+    """A weight whose arrays are shapes."""
+    lead = (spec.layers,) if spec.layers else ()
+    arrays: dict[str, Any] = {
+        field: jax.ShapeDtypeStruct((*lead, *packed.shape), packed.dtype)
+        for field, packed in spec.held.arrays(spec.shape).items()
+        if packed.resident
+    }
+    return Weight(arrays, spec.held.name, spec.shape, spec.numbers)
 
 
 def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
@@ -43,20 +53,8 @@ def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
     release, raw = RELEASES[name]
     family = family_of(raw)
     config = family.config(raw)
-    tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
-    weights: dict[str, Any] = {}
-    for path, spec in flatten(tree):
-        node = weights
-        *parents, leaf = path.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        lead = (spec.layers,) if spec.layers else ()
-        arrays = {
-            field: jax.ShapeDtypeStruct((*lead, *packed.shape), packed.dtype)
-            for field, packed in spec.held.arrays(spec.shape).items()
-            if packed.resident
-        }
-        node[leaf] = Weight(arrays, spec.held.name, spec.shape, spec.numbers)
+    tree = as_released(family.abstract(config), release)
+    weights = nested((path, _shapes(spec)) for path, spec in flatten(tree))
     room = Room(PAGES, PAGE, SLOTS, CoreSettings.verify_rows)
     state = {
         key: jax.ShapeDtypeStruct(spec.allocation(room), spec.dtype) for key, spec in family.state(config, 1).items()
@@ -76,36 +74,36 @@ def step_launches(name: str, rows: int, architecture: str) -> list[Launch]:
     return launched(step, weights, constants, state, given, architecture=architecture)
 
 
-def form(one: Launch) -> tuple[Any, ...]:
-    """What two launches of the same compiled kernel have in common."""
+def form(one: Launch) -> Form:
+    """What two launches of the same compiled kernel have in common; its name is the first."""
     constants = tuple(sorted((name, str(value)) for name, value in one.constants.items()))
     return one.kernel.__name__, one.types, constants, one.warps, one.stages
 
 
 def distinct(launches: Sequence[Launch]) -> list[Launch]:
     """Launches of one compiled kernel each."""
-    found: dict[tuple[Any, ...], Launch] = {}
+    found: dict[Form, Launch] = {}
     for one in launches:
         found.setdefault(form(one), one)
     return list(found.values())
 
 
-def record_rows(rows: int, seen: Iterable[tuple[str, str, Compiled]]) -> list[dict[str, Any]]:
-    """Rows of the record from (kernel, model, what became of a form of it)."""
-    found: dict[str, list[tuple[str, Compiled]]] = {}
-    for kernel, model, made in seen:
-        found.setdefault(kernel, []).append((model, made))
+def record_rows(rows: int, seen: Iterable[tuple[Form, str, Compiled]]) -> list[dict[str, Any]]:
+    """Rows of the record from (form of a kernel, model, what became of it)."""
+    found: dict[str, list[tuple[Form, str, Compiled]]] = {}
+    for one in seen:
+        found.setdefault(one[0][0], []).append(one)
     return [
         {
             "name": f"{kernel}, {rows} rows",
             "rows": rows,
-            "models": " ".join(dict.fromkeys(model for model, _ in forms)),
-            "forms_count": len({id(made) for _, made in forms}),
-            "registers_count": max(made.registers for _, made in forms),
-            "shared_bytes": max(made.shared for _, made in forms),
-            "spill_bytes": max(made.stack for _, made in forms),
+            "models": " ".join(dict.fromkeys(model for _, model, _ in launched)),
+            "forms_count": len({form for form, _, _ in launched}),
+            "registers_count": max(made.registers for _, _, made in launched),
+            "shared_bytes": max(made.shared for _, _, made in launched),
+            "spill_bytes": max(made.stack for _, _, made in launched),
         }
-        for kernel, forms in sorted(found.items())
+        for kernel, launched in sorted(found.items())
     ]
 
 
@@ -125,19 +123,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.models if name not in RELEASES]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(RELEASES)}")
-    made: dict[tuple[Any, ...], Compiled] = {}
+    made: dict[Form, Compiled] = {}
     record: list[dict[str, Any]] = []
     for rows in map(int, options.rows.split(",")):
-        seen: list[tuple[str, str, Compiled]] = []
+        seen: list[tuple[Form, str, Compiled]] = []
         for name in options.models:
             found = step_launches(name, rows, options.architecture)
             print(f"{name}, {rows} rows: {len(found)} launches, {counted(found)}", flush=True)
             for one in distinct(found) if options.compile or options.record else ():
                 key = form(one)
                 result = made[key] = made.get(key) or compiled(one, options.architecture)
-                kernel = one.kernel.__name__
-                seen.append((kernel, name, result))
-                print(f"  {kernel}: {result.registers} registers, {result.stack} spilled, {result.shared} shared")
+                seen.append((key, name, result))
+                print(f"  {key[0]}: {result.registers} registers, {result.stack} spilled, {result.shared} shared")
         record += record_rows(rows, seen)
     if options.record:
         extra = {"triton": importlib.metadata.version("triton")}

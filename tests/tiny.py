@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgpp.checkpoint.fixture import with_tokenizer
-from dgpp.checkpoint.spec import flatten
+from dgpp.checkpoint.spec import flatten, nested
 from dgpp.engine.core import Core
 from dgpp.engine.settings import CoreSettings
 from dgpp.formats import Weight
@@ -25,17 +25,13 @@ def tiny(release: str = "tiny", family: str = "llama") -> tuple[Family, Any, dic
     text = {**raw.get("text_config", raw), "vocab_size": VOCAB}
     config = found.config({**raw, "text_config": text} if "text_config" in raw else text)
     rng = np.random.default_rng(0)
-    tree: dict[str, Any] = {}
+    weights: dict[str, Weight] = {}
     for path, spec in flatten(found.abstract(config)):
         shape = ((spec.layers,) if spec.layers else ()) + spec.shape
         noise = rng.standard_normal(shape).astype(np.float32)
         values = spec.centre + 0.1 * noise if len(spec.shape) == 1 else noise / np.sqrt(np.float32(spec.shape[-1]))
-        node = tree
-        *parents, leaf = path.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = Weight({} if spec.values else spec.codec.encode(values), spec.format, spec.shape, spec.numbers)
-    return found, config, tree
+        weights[path] = Weight({} if spec.values else spec.codec.encode(values), spec.format, spec.shape, spec.numbers)
+    return found, config, nested(weights.items())
 
 
 def tiny_core(release: str = "tiny", **settings: Any) -> Core:

@@ -5,9 +5,10 @@ One tree of `TensorSpec` drives the loader, `dgpp show`, the fixture writer, the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -218,6 +219,18 @@ def flatten(tree: SpecTree, prefix: str = "") -> Iterator[tuple[str, TensorSpec]
             yield path, node
         else:
             yield from flatten(node.trees[0] if isinstance(node, Either) else node, path)
+
+
+def nested(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The tree of (path, leaf), whose paths join its keys with dots as those of `flatten` do."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves:
+        node = tree
+        *parents, last = path.split(".")
+        for key in parents:
+            node = node.setdefault(key, {})
+        node[last] = leaf
+    return tree
 
 
 def even_ranges(size: int, leaves: int = LEAVES, unit: int = 1, start: int = 0) -> tuple[tuple[int, int], ...]:

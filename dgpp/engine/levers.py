@@ -12,7 +12,7 @@ from typing import Any
 
 from dgpp.checkpoint.quantization.tags import UNQUANTIZED
 from dgpp.checkpoint.slicing import local_format, local_shape
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten, nested
 from dgpp.engine.options import ModelOptions, OptionsError
 from dgpp.formats.fp8_block import FP8Block
 from dgpp.kernels import Kernels
@@ -91,15 +91,9 @@ def held_tree(family: Family, tree: SpecTree, options: ModelOptions, world: int)
 
 def parted(tree: SpecTree, paths: Sequence[str]) -> tuple[SpecTree, SpecTree]:
     """(`tree` without the tensors at `paths`; a tree of just those)."""
-    rest: SpecTree = {}
-    taken: SpecTree = {}
-    for path, spec in flatten(tree):
-        node = taken if path in paths else rest
-        *parents, leaf = path.split(".")
-        for key in parents:
-            node = node.setdefault(key, {})  # type: ignore[assignment]
-        node[leaf] = spec
-    return rest, taken
+    specs = dict(flatten(tree))
+    taken = {path: spec for path, spec in specs.items() if path in paths}
+    return nested((path, spec) for path, spec in specs.items() if path not in taken), nested(taken.items())
 
 
 def merged(tree: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

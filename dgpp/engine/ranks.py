@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dgpp.checkpoint.slicing import local_format, local_shape, rank_slice
-from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten
+from dgpp.checkpoint.spec import SpecTree, TensorSpec, flatten, nested
 from dgpp.checkpoint.traffic import as_stored
 from dgpp.engine.settings import SettingsError
 from dgpp.formats import Weight
@@ -38,7 +38,7 @@ def rank_specs(tree: SpecTree, tied: Tied, world: int) -> tuple[dict[str, Tensor
 def rank_weights(tree: SpecTree, tied: Tied, weights: Mapping[str, Any], world: int) -> dict[str, Any]:
     """The tree of weights as (array, is it ranked) pairs: as loaded in world 1, else each rank's slices, stacked."""
     specs, sources = rank_specs(tree, tied, world)
-    out: dict[str, Any] = {}
+    out: dict[str, Weight] = {}
     for path, spec in specs.items():
         node: Any = weights
         for key in sources[path].split("."):
@@ -49,9 +49,5 @@ def rank_weights(tree: SpecTree, tied: Tied, weights: Mapping[str, Any], world: 
             arrays = {name: (stacked([part[name] for part in slices]), True) for name in slices[0]}
         else:
             arrays = {name: (array, False) for name, array in node.arrays.items()}
-        *parents, leaf = path.split(".")
-        place = out
-        for key in parents:
-            place = place.setdefault(key, {})
-        place[leaf] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.numbers)
-    return out
+        out[path] = Weight(arrays, local_format(spec, world).name, local_shape(spec, world), spec.numbers)
+    return nested(out.items())

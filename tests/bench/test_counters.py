@@ -57,5 +57,7 @@ def test_a_profile_names_our_kernels_and_takes_those_of_xla_together() -> None:
     product, xla, everything = rows
     assert (product["name"], product["launches_count"], product["bytes"]) == ("m, product", 2, 8e9)
     assert product["fraction"] == pytest.approx(0.5)
+    mixture = {row["name"]: row for row in profile_rows("m", [*seen, Event("grouped", 0.0, 1e-3)], 8e9, 9e9, 4000.0)}
+    assert [name for name, row in mixture.items() if "bytes" in row] == ["m, all"]  # others read weights too
     assert (xla["name"], xla["launches_count"]) == ("m, XLA's own kernels and copies", 2)
     assert (everything["launches_count"], everything["seconds"]) == (4, pytest.approx(4.3e-3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgpp.checkpoint.spec import Either, Leaves, SpecTree, TensorSpec, even_ranges, flatten
+from dgpp.checkpoint.spec import Either, Leaves, SpecTree, TensorSpec, even_ranges, flatten, nested
 
 
 def test_layers_need_not_be_consecutive() -> None:
@@ -77,6 +77,13 @@ def test_of_alternatives_the_first_is_meant() -> None:
     one, other = (TensorSpec(name, (4,), ("embed",)) for name in ("one", "other"))
     tree: SpecTree = {"layers": {"experts": Either(({"a": one}, {"b": other, "c": other}))}, "norm": other}
     assert [path for path, _ in flatten(tree)] == ["layers.experts.a", "norm"]
+
+
+def test_paths_make_the_tree_that_they_come_from() -> None:
+    spec = TensorSpec("one", (4,), ("embed",))
+    tree: SpecTree = {"layers": {"mlp": {"up": spec, "down": spec}, "norm": spec}, "norm": spec}
+    assert nested(flatten(tree)) == tree
+    assert list(nested(reversed(list(flatten(tree))))) == ["norm", "layers"]
 
 
 def test_E_2_6_ranges_count_in_units() -> None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dgpp.checkpoint.spec import nested
 from dgpp.kernels import select
 from dgpp.kernels.leaves import folded
 from dgpp.kernels.stored import stored_as
@@ -40,26 +41,19 @@ def tensors() -> dict[str, np.ndarray]:
 INPUT = gaussian(np.random.default_rng(1), T, D)
 
 
-def nested(fused: bool = True) -> dict[str, Any]:
+def tree_of(fused: bool = True) -> dict[str, Any]:
     """The weights as the layer takes them, experts' gate and up fused or apart."""
     flat = dict(tensors())
     if not fused:
         both = flat.pop("experts.gate_up_proj")
         flat |= {"experts.gate_proj": both[:, :INNER], "experts.up_proj": both[:, INNER:]}
-    tree: dict[str, Any] = {}
-    for name, values in flat.items():
-        *parents, leaf = name.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = weight(values, layers=2)
-    return tree
+    return nested((name, weight(values, layers=2)) for name, values in flat.items())
 
 
 @cache
 def program(kernels: str, fused: bool = True) -> Callable[..., Any]:
     """Compiled: (x, rows) -> (mixture, the activations inside)."""
-    k, w = select(kernels), nested(fused)
+    k, w = select(kernels), tree_of(fused)
 
     @jax.jit
     def run(x: jax.Array, rows: Any) -> Any:
@@ -120,7 +114,7 @@ def test_trap_router_logits_are_rounded_before_the_choice() -> None:
 
 
 def test_experts_are_added_in_ascending_order_then_the_shared_one_and_rounded_once_a_leaf() -> None:
-    k, tree = select("reference"), nested()
+    k, tree = select("reference"), tree_of()
     x, rows = layer_rows(CAPACITY, INPUT, Segment(0, 0, T))
     names = ("experts", "weights", "act", "shared_act", "shared_weight")
     y, seen = program("reference")(x, rows)

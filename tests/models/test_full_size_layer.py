@@ -7,14 +7,13 @@ import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.published import FLASH_NEXT, FORMATS, QWEN35_122B, QWEN38_27B
-from dgpp.checkpoint.fixture import Tagged, stored_tree
+from bench.published import FLASH_NEXT, QWEN35_122B, QWEN38_27B, as_released
+from dgpp.checkpoint.fixture import Tagged
 from dgpp.checkpoint.spec import TensorSpec, flatten
 from dgpp.checkpoint.writing import write_shards
 from dgpp.formats.bf16 import BFLOAT16
@@ -68,7 +67,7 @@ def tensors(specs: list[TensorSpec]) -> Iterator[tuple[str, Tagged]]:
 def test_a_full_size_layer_alone(release: str, raw: dict[str, Any], layer: int, what: str, tmp_path: Path) -> None:
     family = family_of(raw)
     config = family.config(raw)
-    tree = stored_tree(family.abstract(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
+    tree = as_released(family.abstract(config), release)
     only = [replace(spec, numbers=(layer,)) for _, spec in flatten(tree) if layer in spec.numbers]
     only = [spec for spec in only if "ple" not in spec.source]
     quantization = {"quantization_config": QUANTIZATION[release]} if release in QUANTIZATION else {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench.published import FLASH_NEXT, FORMATS, QWEN35_122B, QWEN38_27B
-from dgpp.checkpoint.fixture import stored_tree
+from bench.published import FLASH_NEXT, QWEN35_122B, QWEN38_27B, as_released
 from dgpp.checkpoint.spec import SpecTree, flatten
 from dgpp.checkpoint.traffic import rank_memory, weight_traffic
 from dgpp.models import family_of
@@ -22,7 +20,7 @@ def planned(release: str, raw: dict[str, Any]) -> tuple[Any, Any, SpecTree]:
     """(family, config, tree with the prediction layer) of a release."""
     family = family_of(raw)
     config = family.config(raw)
-    return family, config, stored_tree(family.tree(config), SimpleNamespace(formats=FORMATS[release]))  # type: ignore[arg-type]
+    return family, config, as_released(family.tree(config), release)
 
 
 @pytest.mark.parametrize(

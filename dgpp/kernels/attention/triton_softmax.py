@@ -14,6 +14,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.rounding import quotient
+
 LOG2E = tl.constexpr(1.44269504)
 
 
@@ -91,11 +93,9 @@ def finished(
     kept = power(top - base_of(new_top), ASM)
     length = length * kept + power(x - base_of(new_top), ASM)
     divisor = columns(tl.where(live, length, 1.0), SWAPPED)
-    # 1 for columns that are not live: a division of 0 leaves the short way, and takes its whole warp along.
-    sums = tl.where(columns(live, SWAPPED), sums * columns(kept, SWAPPED), 1.0)
-    quotient = tl.div_rn(sums, tl.broadcast_to(divisor, sums.shape))
-    quotient = tl.where(tl.abs(quotient) < float("inf"), quotient, float("nan"))
-    return tl.where(columns(live, SWAPPED), quotient, 0.0)
+    y = quotient(sums * columns(kept, SWAPPED), divisor, columns(live, SWAPPED))
+    y = tl.where(tl.abs(y) < float("inf"), y, float("nan"))
+    return tl.where(columns(live, SWAPPED), y, 0.0)
 
 
 @triton.jit

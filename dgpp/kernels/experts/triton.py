@@ -214,7 +214,7 @@ def _products(
     outputs = stop - begin
     tile = _tile(found, pairs, held)
     place, members = (experts, experts) if rows == 1 else _tiles(experts, used, held, tile.rows)
-    tiles, across = chosen if rows == 1 else place.shape[0], -(-outputs // tile.columns)
+    tiles, across = place.size, -(-outputs // tile.columns)
     in_turn = tiles * across >= PROGRAMS[architecture()]
     whole = in_turn and add
     each = 1

@@ -1,4 +1,4 @@
-"""Roundings as Triton functions: to bfloat16, where Triton's interpreter cuts and a GPU rounds, and of a root."""
+"""Roundings as Triton functions: to bfloat16, where Triton's interpreter cuts and a GPU rounds; quotients and roots."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def to_bf16(x: tl.tensor) -> tl.tensor:
             "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=True, pack=2
         )
     return y
+
+
+@triton.jit
+def quotient(x: tl.tensor, divisor: tl.tensor, live: tl.tensor) -> tl.tensor:
+    """x / divisor of float32 x, correctly rounded, where it is live; 1 elsewhere, if the divisor is a number: a
+    division of 0 leaves the short way, and takes its whole warp along."""
+    return tl.div_rn(tl.where(live, x, divisor), tl.broadcast_to(divisor, x.shape))
 
 
 @triton.jit

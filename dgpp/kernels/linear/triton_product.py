@@ -21,6 +21,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dgpp.kernels.gpu.rounding import quotient
 from dgpp.kernels.linear.triton_decode import (
     BF16,
     E2M1,
@@ -339,6 +340,5 @@ def tile(
         divisor = tl.load(last + place)
         if LAST == DIVIDED_BY_INVERSE:
             divisor = tl.div_rn(1.0, divisor)
-        # 1 for rows that do not count: a division of 0 leaves the short way, and takes its whole warp along.
-        y = tl.div_rn(tl.where(live[None, :], y, divisor), tl.broadcast_to(divisor, (BN, BR)))
+        y = quotient(y, divisor, live[None, :])
     return y

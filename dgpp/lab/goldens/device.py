@@ -139,9 +139,13 @@ def _numbers(name: str, *shape: int, dtype: Any = BFLOAT16, scale: float = 1.0) 
     return values.astype(dtype)
 
 
-def _weight(format: str, layers: int, n: int, k: int, seed: int = 0) -> Weight:
-    """Random codes of any format, from a source checkout's benchmarks."""
-    weight: Weight = importlib.import_module("bench.random_weights").random_weight(format, layers, n, k, seed)
+def _random_weights() -> Any:
+    """Random codes of any format: a module of a source checkout's benchmarks."""
+    return importlib.import_module("bench.random_weights")
+
+
+def _weight(format: str, layers: int, n: int, k: int) -> Weight:
+    weight: Weight = _random_weights().random_weight(format, layers, n, k)
     return weight
 
 
@@ -172,14 +176,9 @@ def _linear(format: str) -> Built:
 
 def _experts(format: str) -> Built:
     held, d, inner, chosen, rows = 8, 512, 256, 3, 300
-    gate, up, down = (
-        Weight({name: a.reshape(2, held, *a.shape[1:]) for name, a in flat.arrays.items()}, format, (held, *flat.shape))
-        for flat in (
-            _weight(format, 2 * held, inner, d, 0),
-            _weight(format, 2 * held, inner, d, 1),
-            _weight(format, 2 * held, d, inner, 2),
-        )
-    )
+    random_experts = _random_weights().random_experts
+    gate, up = (random_experts(format, 2, held, inner, d, seed) for seed in (0, 1))
+    down = random_experts(format, 2, held, d, inner, 2)
     order = np.argsort(gaussian((rows, held), 0, "experts"), axis=1, kind="stable")[:, :chosen]
     weights = np.abs(_numbers("weights", rows, chosen))
     act = _numbers("act", rows, chosen, inner)

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.experts import choice, random_experts
+from bench.experts import choice
+from bench.random_weights import random_experts
 from dgpp.formats import Weight, format_named
 from dgpp.kernels import Kernels, select
 from dgpp.kernels.gated.reference import swiglu_bf16
